@@ -1,0 +1,228 @@
+"""One menu of kinds: short name → import path; 'module:Class' for a user's own.
+
+A *component* is a frozen pydantic record whose fields are its TOML keys and whose methods are its behaviour. Every
+exchangeable part of fdsim is a component of some *family*; nothing else in the code base looks kinds up.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
+from pydantic import model_validator
+from pydantic_core import CoreSchema, core_schema
+
+from fdsim.errors import CatalogueError
+
+#: family → where its base class lives.
+BASES: dict[str, str] = {
+    "battery": "fdsim.devices.battery:Battery",
+    "connectivity": "fdsim.devices.connectivity:Connectivity",
+    "usage": "fdsim.devices.usage:Usage",
+    "compute": "fdsim.devices.compute:Compute",
+    "selection": "fdsim.devices.selection:Selection",
+    "participation": "fdsim.participation.base:Participation",
+    "data": "fdsim.data.datasets:DataSource",
+    "partition": "fdsim.data.partition:Partition",
+    "net": "fdsim.learning.nets:Net",
+    "optimiser": "fdsim.learning.optimisers:ServerOptimiser",
+    "strategy": "fdsim.strategies.base:Strategy",
+}
+
+#: family → short name → import path.
+MENU: dict[str, dict[str, str]] = {
+    "battery": {},
+    "connectivity": {},
+    "usage": {},
+    "compute": {},
+    "selection": {},
+    "participation": {},
+    "data": {},
+    "partition": {},
+    "net": {},
+    "optimiser": {},
+    "strategy": {},
+}
+
+
+class Table(BaseModel):
+    """A frozen record that takes no key it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Component(Table):
+    """A record of some family that a scenario chooses by `kind`."""
+
+    family: ClassVar[str]
+    kind: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_kind(cls, value: Any) -> Any:
+        if isinstance(value, dict) and not value.get("kind"):
+            return {**value, "kind": kind_of(cls)}
+        return value
+
+
+class NestedErrors(ValueError):
+    """Carries a chosen component's own validation errors up to the table that chose it."""
+
+    def __init__(self, error: ValidationError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def kind_of(component: type[Component]) -> str:
+    """Answers with the short name of a built-in class, or module:Class for anyone else's."""
+    path = f"{component.__module__}:{component.__qualname__}"
+    names = MENU.get(getattr(component, "family", ""), {})
+    return next((name for name, target in names.items() if target == path), path)
+
+
+@contextmanager
+def importing_from(folder: Path) -> Iterator[None]:
+    """Lets `module:Class` kinds be found in `folder` (the current one, or the scenario's) while inside."""
+    text = str(folder)
+    if text in sys.path:
+        yield
+        return
+    sys.path.insert(0, text)
+    try:
+        yield
+    finally:
+        sys.path.remove(text)
+
+
+def _load(path: str, family: str) -> type[Component]:
+    module_name, _, class_name = path.partition(":")
+    try:
+        with importing_from(Path.cwd()):
+            module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module_name == error.name or module_name.startswith(error.name + ".")):
+            raise CatalogueError(
+                family,
+                f"no module called '{module_name}'",
+                f"'{path}' is looked for in the current folder, beside the scenario and among installed packages",
+            ) from None
+        raise
+    found = getattr(module, class_name, None)
+    if found is None:
+        names = [name for name in vars(module) if isinstance(getattr(module, name), type)]
+        raise CatalogueError(family, f"module '{module_name}' has no class '{class_name}'" + nearest(class_name, names))
+    return found  # type: ignore[no-any-return]
+
+
+def nearest(word: str, names: list[str]) -> str:
+    """Answers with a '(did you mean …?)' for the closest name, or the choices when nothing is close."""
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if close:
+        return f" (did you mean '{close[0]}'?)"
+    return f" (there is: {', '.join(sorted(names))})" if names else ""
+
+
+def find(family: str, kind: str) -> type[Component]:
+    """Answers with the class that a kind names, built-in or a user's own."""
+    base = _load(BASES[family], family)
+    if ":" not in kind:
+        if kind not in MENU[family]:
+            article = "an" if family[0] in "aeiou" else "a"
+            raise CatalogueError(
+                family,
+                f"no {family} called '{kind}'" + nearest(kind, list(MENU[family])),
+                f"{article} {family} of your own is named 'module:Class'",
+            )
+        kind = MENU[family][kind]
+    found = _load(kind, family)
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise CatalogueError(
+            family, f"'{kind}' is not a {family}", f"derive the class from {BASES[family].replace(':', '.')}"
+        )
+    return found
+
+
+def build(family: str, table: Any) -> Component:
+    """Makes a component from a TOML table, a bare kind, or lets a component through."""
+    base = find_base(family)
+    if isinstance(table, base):
+        return table
+    if isinstance(table, str):
+        table = {"kind": table}
+    if not isinstance(table, dict):
+        raise CatalogueError(family, f"{table!r} is not a table with a kind", f"write {{ kind = \"{first_kind(family)}\" }}")
+    if not isinstance(table.get("kind"), str):
+        raise CatalogueError(family, "the table has no kind", f"one of: {', '.join(sorted(MENU[family]))}")
+    return find(family, table["kind"]).model_validate(table)
+
+
+def find_base(family: str) -> type[Component]:
+    """Answers with the base class of a family."""
+    return _load(BASES[family], family)
+
+
+def first_kind(family: str) -> str:
+    """Answers with some kind of the family, for examples in messages."""
+    return next(iter(MENU[family]), "module:Class")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Marks a field as one component of a family: `battery: Annotated[Battery, Chosen("battery")]`."""
+
+    family: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def pick(value: Any) -> Component:
+            try:
+                return build(self.family, value)
+            except ValidationError as error:
+                raise NestedErrors(error) from None
+            except CatalogueError as error:
+                # pydantic turns ValueErrors into located errors; the text already names the remedy.
+                raise ValueError(f"{error.problem}" + (f". {error.remedy}" if error.remedy else "")) from None
+
+        def dump(value: Component) -> dict[str, Any]:
+            return value.model_dump()
+
+        return core_schema.no_info_plain_validator_function(
+            pick, serialization=core_schema.plain_serializer_function_ser_schema(dump)
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        options: list[dict[str, Any]] = []
+        for kind in MENU[self.family]:
+            table = find(self.family, kind).model_json_schema(ref_template="#/$defs/{model}")
+            table.pop("$defs", None)
+            table.setdefault("properties", {})["kind"] = {"const": kind, "title": "Kind"}
+            table["required"] = sorted({*table.get("required", []), "kind"})
+            options.append(table)
+        options.append({"type": "string", "enum": sorted(MENU[self.family])})
+        options.append(
+            {
+                "type": "object",
+                "title": f"your own {self.family}",
+                "properties": {"kind": {"type": "string", "pattern": "^[\\w.]+:\\w+$"}},
+                "required": ["kind"],
+            }
+        )
+        return {"anyOf": options}
+
+
+def each_kind(families: list[str] | None = None) -> Iterator[tuple[str, str, str]]:
+    """Yields (family, kind, first docstring line) for the whole menu."""
+    for family in families or list(MENU):
+        for kind in MENU[family]:
+            yield family, kind, first_line(find(family, kind))
+
+
+def first_line(thing: type | Callable[..., Any]) -> str:
+    """Answers with the first line of a docstring."""
+    return (thing.__doc__ or "").strip().split("\n")[0]

@@ -1,0 +1,59 @@
+"""Every error fdsim raises on purpose, as one small tree.
+
+`InputError` and its children mean that something the user gave was wrong (exit code 2); `RunError` and its children
+mean that the work itself failed (exit code 1). Anything else that escapes is a bug, in fdsim or in a user's own model.
+"""
+
+from __future__ import annotations
+
+
+class FdsimError(Exception):
+    """The root of the tree; `exit_code` is what the command line answers with."""
+
+    exit_code = 1
+
+
+class InputError(FdsimError):
+    """Something the user gave is wrong: `place` says where, `problem` what, `remedy` what to do about it."""
+
+    exit_code = 2
+
+    def __init__(self, place: str, problem: str, remedy: str = "") -> None:
+        self.place, self.problem, self.remedy = place, problem, remedy
+        super().__init__(f"{place}: {problem}" + (f". {remedy}" if remedy else ""))
+
+    def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str]]:
+        # Errors cross process borders in studies; the default would call __init__ with the joined text only.
+        return type(self), (self.place, self.problem, self.remedy)
+
+
+class ScenarioError(InputError):
+    """A scenario or study file does not say something that can be run."""
+
+
+class CatalogueError(InputError):
+    """A kind was asked for that does not exist, or is not of the family it was asked for in."""
+
+
+class TraceError(InputError):
+    """A trace, or a file to import as one, is damaged or contradicts itself."""
+
+
+class DataError(InputError):
+    """A data set is missing, or cannot be divided as asked."""
+
+
+class RunFolderError(InputError):
+    """A run folder is not what the command needs it to be."""
+
+
+class RunError(FdsimError):
+    """The run could not go on."""
+
+
+class NumericalError(RunError):
+    """Training gave NaN or infinity."""
+
+
+class StorageError(RunError):
+    """The disk refused: full, read-only or gone."""

@@ -1,0 +1,134 @@
+"""What a strategy is: a rule for the updates that never came, answered as a blend of those that did.
+
+    global update = Σ weightᵢ·Δᵢ + correction
+
+A strategy never trains, never moves tensors between accelerators and never opens files; the engine does. It sees a
+round twice: `blend` before any local training (who stands in for whom is known by then), `learn` after it.
+Strategies import no torch at module level, so that reading a scenario stays quick.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from fdsim.catalogue import Component
+
+if TYPE_CHECKING:
+    import torch
+
+#: Everything a strategy remembers between rounds: numpy arrays, tensors and plain numbers, so that it can be checkpointed.
+State = dict[str, Any]
+
+#: Codes in `Blend.stand_in` for what represents a missing client when no single client does.
+MEAN = -1
+"""The mean of the updates that arrived."""
+ZERO = -2
+"""Nothing: its share of the update is zero."""
+STORED = -3
+"""What the strategy has stored for it, see `Strategy.stored`."""
+LEFT_OUT = -4
+"""It is left out: the average is taken over the others."""
+ITSELF = -5
+"""Its own true update (only the upper bound `full` can say this)."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What stays the same all through a run. K clients, T rounds, P parameters."""
+
+    clients: int
+    rounds: int
+    parameters: int
+    seed: int
+    share: np.ndarray
+    """[K] each client's say in the average before anybody goes missing; sums to 1."""
+    true_cluster: np.ndarray | None
+    accelerator: Any
+    """A torch.device; stored updates live there."""
+    dtype: Any
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """What is known of a round before training: who was selected, whose update will arrive. Client arrays ascend."""
+
+    round_index: int
+    arrived: np.ndarray
+    """[S] clients whose update arrives."""
+    missing: np.ndarray
+    """[M] selected clients whose update does not."""
+    share: np.ndarray
+    """[K] each client's say in this round; sums to 1 over the selected, 0 elsewhere."""
+
+
+@dataclass(frozen=True)
+class Blend:
+    """A strategy's answer: a weight for each arrived update [S], and what represents each missing client [M]."""
+
+    weights: np.ndarray
+    stand_in: np.ndarray
+    """[M] the client that stands in for each missing one, or MEAN, ZERO, STORED, LEFT_OUT, ITSELF."""
+    similarity: np.ndarray
+    """[M] the score the stand-in was chosen by; NaN where there was none."""
+    correction: torch.Tensor | None = None
+    """[P] added to the weighted sum."""
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """What the engine tells a strategy after training. S arrived clients in `Cohort.arrived` order."""
+
+    similarity: np.ndarray | None = None
+    """[S, S] scores of the pairs asked for by `Strategy.pairs`, NaN elsewhere; None unless `compares` is set."""
+    notes: dict[str, float] = field(default_factory=dict)
+
+
+class Strategy(Component):
+    """A rule for the updates of missing clients."""
+
+    family: ClassVar[str] = "strategy"
+    #: The engine also trains the missing clients and hands their updates over as if they had arrived.
+    trains_missing: ClassVar[bool] = False
+    #: The engine computes similarities of arrived updates for `learn`.
+    compares: ClassVar[bool] = False
+    #: The engine hands every chunk of arrived updates to `keep`.
+    stores: ClassVar[bool] = False
+
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name the run's tables use: `name` if given, else the kind."""
+        return self.name or self.kind.rsplit(":", 1)[-1]
+
+    def start(self, setting: Setting) -> State:
+        """Makes the state before round 0."""
+        return {}
+
+    def blend(self, state: State, cohort: Cohort) -> Blend:
+        """Answers, before training, with weights and stand-ins. `cohort.arrived` is never empty."""
+        raise NotImplementedError(f"{type(self).__name__} has no blend")
+
+    def pairs(self, state: State, cohort: Cohort) -> np.ndarray | None:
+        """Answers with the [S, S] mask of pairs worth comparing; None means all of them."""
+        return None
+
+    def keep(self, state: State, clients: np.ndarray, updates: torch.Tensor) -> None:
+        """Takes a chunk of arrived updates [C, P] as they stream by, when `stores` is set."""
+
+    def learn(self, state: State, cohort: Cohort, arrived: Arrived) -> State:
+        """Takes what the round taught and answers with the next state."""
+        return state
+
+    def stored(self, state: State, clients: np.ndarray) -> torch.Tensor:
+        """Answers with the updates [M, P] stored for clients that `blend` called STORED."""
+        raise NotImplementedError(f"{type(self).__name__} stores nothing")
+
+
+def renormalised(cohort: Cohort) -> np.ndarray:
+    """Answers with the arrived clients' shares [S], scaled to sum to 1: plain averaging over who is there."""
+    share = cohort.share[cohort.arrived]
+    return np.asarray(share / share.sum())

@@ -1,0 +1,15 @@
+"""Averaging over whoever is there."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fdsim.strategies.base import MEAN, Blend, Cohort, State, Strategy, renormalised
+
+
+class Dropout(Strategy):
+    """Averages the updates that arrived: each missing client is represented by their mean."""
+
+    def blend(self, state: State, cohort: Cohort) -> Blend:
+        missing = len(cohort.missing)
+        return Blend(renormalised(cohort), np.full(missing, MEAN), np.full(missing, np.nan))

@@ -1,0 +1,19 @@
+"""The upper bound: nobody is missing."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from fdsim.strategies.base import Blend, Cohort, State, Strategy, renormalised
+
+
+class Full(Strategy):
+    """Uses everybody's true update, as if nobody had dropped out: the upper bound."""
+
+    trains_missing: ClassVar[bool] = True
+
+    def blend(self, state: State, cohort: Cohort) -> Blend:
+        # The engine hands the missing over as arrived, so there is nothing left to stand in for.
+        return Blend(renormalised(cohort), np.empty(0, dtype=np.int64), np.empty(0))

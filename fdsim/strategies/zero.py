@@ -1,0 +1,15 @@
+"""Counting the missing as standing still."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fdsim.strategies.base import ZERO, Blend, Cohort, State, Strategy
+
+
+class Zero(Strategy):
+    """Counts a missing client's update as zero."""
+
+    def blend(self, state: State, cohort: Cohort) -> Blend:
+        missing = len(cohort.missing)
+        return Blend(cohort.share[cohort.arrived], np.full(missing, ZERO), np.full(missing, np.nan))

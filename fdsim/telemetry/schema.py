@@ -1,0 +1,116 @@
+"""The run's tables: each column once, with its meaning; the records beside them have the same names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+SCHEMA_VERSION = 1
+_WORDS = pa.dictionary(pa.int8(), pa.string())
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its name, Arrow type and meaning (with the unit)."""
+
+    name: str
+    type: pa.DataType
+    meaning: str
+
+
+ROUND_COLUMNS = (
+    Column("round", pa.int32(), "round, from 0"),
+    Column("sim_time_s", pa.float64(), "simulated time at the round's end, s"),
+    Column("clients_selected", pa.int32(), "clients asked to take part"),
+    Column("clients_active", pa.int32(), "clients whose update arrived in the trace"),
+    Column("clients_dropped", pa.int32(), "clients asked whose update did not arrive"),
+    Column("test_accuracy", pa.float64(), "share of the test set classified right after the round; null when not evaluated"),
+    Column("test_loss", pa.float64(), "mean cross-entropy on the test set; null when not evaluated"),
+    Column("train_loss", pa.float64(), "mean training loss of the clients that arrived, weighted alike"),
+    Column("update_norm", pa.float64(), "Euclidean norm of the global update"),
+    Column("substitution_error", pa.float64(), "‖e_t‖² in the paper's Δ units; null unless the counterfactual is on"),
+    Column("friend_present_frac", pa.float64(), "missing clients with an active client of their true cluster, share"),
+    Column("friend_hit_frac", pa.float64(), "missing clients whose stand-in is of their true cluster, share"),
+    Column("fallback_frac", pa.float64(), "missing clients for whom no stand-in was found, share"),
+    Column("pairs_computed", pa.int64(), "pairs of clients whose similarity was computed"),
+    Column("energy_j", pa.float64(), "energy the selected devices spent on the round, J"),
+    Column("bytes_down", pa.int64(), "bytes downloaded by the selected devices"),
+    Column("bytes_up", pa.int64(), "bytes uploaded by the selected devices"),
+    Column("wall_train_s", pa.float64(), "real time spent in local training, s"),
+    Column("wall_blend_s", pa.float64(), "real time spent in similarity, friend search and blending, s"),
+    Column("wall_evaluate_s", pa.float64(), "real time spent in evaluation, s"),
+    Column("wall_s", pa.float64(), "real time of the whole round, s"),
+)
+
+CLIENT_COLUMNS = (
+    Column("round", pa.int32(), "round, from 0"),
+    Column("client", pa.int32(), "client, from 0"),
+    Column("outcome", _WORDS, "completed, dropped or not_selected, from the trace"),
+    Column("cause", _WORDS, "why it dropped out; null unless dropped"),
+    Column("stand_in", pa.int32(), "client whose update stood in; null where no single client did"),
+    Column("similarity", pa.float32(), "score the stand-in was chosen by"),
+    Column("weight", pa.float32(), "weight of this client's update in the global update; 0 when it did not arrive"),
+    Column("train_loss", pa.float32(), "mean loss over the client's local steps; null when not trained"),
+    Column("substitution_error", pa.float32(), "‖Δ̃−Δ‖² of a missing client; null unless the counterfactual is on"),
+    Column("true_cluster", pa.int32(), "cluster of the client's data; null when the partition has none"),
+)
+
+
+def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
+    """Turns a table's columns into its Arrow schema."""
+    return pa.schema([(column.name, column.type) for column in columns])
+
+
+@dataclass(frozen=True)
+class RoundRow:
+    """One row of the rounds table; None is null."""
+
+    round: int
+    sim_time_s: float
+    clients_selected: int
+    clients_active: int
+    clients_dropped: int
+    test_accuracy: float | None
+    test_loss: float | None
+    train_loss: float | None
+    update_norm: float
+    substitution_error: float | None
+    friend_present_frac: float | None
+    friend_hit_frac: float | None
+    fallback_frac: float | None
+    pairs_computed: int
+    energy_j: float
+    bytes_down: int
+    bytes_up: int
+    wall_train_s: float
+    wall_blend_s: float
+    wall_evaluate_s: float
+    wall_s: float
+
+
+@dataclass(frozen=True)
+class ClientRows:
+    """One round of the clients table: arrays over all K clients; codes as in fdsim.trace, -1 and NaN are null."""
+
+    round: int
+    outcome: np.ndarray
+    cause: np.ndarray
+    stand_in: np.ndarray
+    similarity: np.ndarray
+    weight: np.ndarray
+    train_loss: np.ndarray
+    substitution_error: np.ndarray
+    true_cluster: np.ndarray
+
+
+@dataclass(frozen=True)
+class SimilaritySnapshot:
+    """R and N of a strategy after a round, for the pairs that have met: first < second."""
+
+    round: int
+    first: np.ndarray
+    second: np.ndarray
+    similarity: np.ndarray
+    meetings: np.ndarray

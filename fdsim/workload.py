@@ -1,0 +1,34 @@
+"""What one local round asks of each client: the only thing devices know about learning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class NetCost:
+    """What a net costs, per sample and as a whole."""
+
+    forward_flops: float
+    """Floating point operations of one forward pass of one sample (a multiply-add counts as two)."""
+    depthwise_frac: float
+    """Share of these operations in depthwise convolutions, which phones run less efficiently."""
+    parameters: int
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a local round asks of each of K clients: samples to process (over all local epochs or steps) and bytes to move."""
+
+    cost: NetCost
+    samples: np.ndarray
+    """[K] samples processed in one local round: local_epochs × own samples, or local_steps × batch size."""
+    bytes_down: int
+    bytes_up: int
+
+    @property
+    def train_flops(self) -> np.ndarray:
+        """[K] operations of a local round; a backward pass costs twice a forward pass."""
+        return 3.0 * self.cost.forward_flops * self.samples
