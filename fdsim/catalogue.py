@@ -10,7 +10,6 @@ import difflib
 import importlib
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -75,9 +74,14 @@ class Component(Table):
 class NestedErrors(ValueError):
     """Carries a chosen component's own validation errors up to the table that chose it."""
 
-    def __init__(self, error: ValidationError) -> None:
+    def __init__(self, error: ValidationError, component: type[Component]) -> None:
         super().__init__(str(error))
-        self.error = error
+        self.error, self.component = error, component
+
+
+def kind_in(table: Any) -> str:
+    """Answers with the kind a TOML value names."""
+    return str(table["kind"] if isinstance(table, dict) else table)
 
 
 def kind_of(component: type[Component]) -> str:
@@ -87,25 +91,17 @@ def kind_of(component: type[Component]) -> str:
     return next((name for name, target in names.items() if target == path), path)
 
 
-@contextmanager
-def importing_from(folder: Path) -> Iterator[None]:
-    """Lets `module:Class` kinds be found in `folder` (the current one, or the scenario's) while inside."""
-    text = str(folder)
-    if text in sys.path:
-        yield
-        return
-    sys.path.insert(0, text)
-    try:
-        yield
-    finally:
-        sys.path.remove(text)
+def import_also_from(folder: Path) -> None:
+    """Lets `module:Class` kinds be found in `folder`, after everything that is found already."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
 
 
 def _load(path: str, family: str) -> type[Component]:
     module_name, _, class_name = path.partition(":")
     try:
-        with importing_from(Path.cwd()):
-            module = importlib.import_module(module_name)
+        import_also_from(Path.cwd())
+        module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and (module_name == error.name or module_name.startswith(error.name + ".")):
             raise CatalogueError(
@@ -178,19 +174,23 @@ class Chosen:
     """Marks a field as one component of a family: `battery: Annotated[Battery, Chosen("battery")]`."""
 
     family: str
+    optional: bool = False
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        def pick(value: Any) -> Component:
+        def pick(value: Any) -> Component | None:
+            if value is None and self.optional:
+                return None
             try:
                 return build(self.family, value)
             except ValidationError as error:
-                raise NestedErrors(error) from None
+                raise NestedErrors(error, find(self.family, kind_in(value))) from None
             except CatalogueError as error:
                 # pydantic turns ValueErrors into located errors; the text already names the remedy.
                 raise ValueError(f"{error.problem}" + (f". {error.remedy}" if error.remedy else "")) from None
 
-        def dump(value: Component) -> dict[str, Any]:
-            return value.model_dump()
+        def dump(value: Component | None) -> dict[str, Any] | None:
+            # The value's own class decides what is dumped, not the family's base class.
+            return None if value is None else value.model_dump(mode="json", exclude_none=True)
 
         return core_schema.no_info_plain_validator_function(
             pick, serialization=core_schema.plain_serializer_function_ser_schema(dump)

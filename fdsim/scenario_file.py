@@ -1,0 +1,148 @@
+"""Scenario files as text: TOML layers joined by `extends`, overrides from the command line, and the line of a key."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fdsim.errors import ScenarioError
+
+
+@dataclass(frozen=True)
+class Layers:
+    """A scenario's tables after `extends`, and the files they came from, the asked-for one first."""
+
+    tables: dict[str, Any]
+    texts: tuple[tuple[Path, str], ...]
+
+    def locate(self, loc: Sequence[str | int]) -> str:
+        """Names the file and line of a key, as far as a line can be told."""
+        for depth in range(len(loc), 0, -1):
+            for path, text in self.texts:
+                line = line_of(text, loc[:depth])
+                if line is not None:
+                    return f"{path}, line {line}"
+        return str(self.texts[0][0])
+
+
+def read_layers(path: Path) -> Layers:
+    """Reads a file and everything it extends; the nearer layer wins, tables merge, lists are replaced."""
+    tables: dict[str, Any] = {}
+    texts: list[tuple[Path, str]] = []
+    seen: list[Path] = []
+    current: Path | None = path
+    while current is not None:
+        if current.resolve() in seen:
+            raise ScenarioError(str(current), "extends itself, directly or through others", "break the circle of extends")
+        seen.append(current.resolve())
+        text = _read(current, texts[-1][0] if texts else None)
+        layer = _parse(current, text)
+        texts.append((current, text))
+        base = layer.pop("extends", None)
+        if base is not None and not isinstance(base, str):
+            raise ScenarioError(f"{current}: extends", f"{base!r} is not a file name")
+        tables = merge(layer, tables)
+        current = current.parent / base if base is not None else None
+    return Layers(tables, tuple(texts))
+
+
+def _read(path: Path, asked_by: Path | None) -> str:
+    place = f"{asked_by}: extends" if asked_by else str(path)
+    if path.is_dir():
+        raise ScenarioError(place, f"'{path}' is a folder", "name the .toml file in it")
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        near = sorted(p.name for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
+        remedy = f"in {path.parent} there is: {', '.join(near)}" if near else "`fdsim new DIR` makes one to start from"
+        raise ScenarioError(place, f"there is no file '{path}'", remedy) from None
+    except UnicodeDecodeError:
+        raise ScenarioError(place, f"'{path}' is not UTF-8 text") from None
+    except OSError as error:
+        raise ScenarioError(place, f"cannot read '{path}' ({error.strerror})") from None
+
+
+def _parse(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"line (\d+)", str(error))
+        shown = text.splitlines()[int(line[1]) - 1].strip() if line and int(line[1]) <= len(text.splitlines()) else ""
+        remedy = f"the line reads: {shown}" if shown else ""
+        raise ScenarioError(str(path), f"not valid TOML: {error}", remedy) from None
+
+
+def merge(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
+    """Lays one layer over another: tables merge key by key (unless `kind` changes), all else is replaced."""
+    merged = dict(base)
+    for key, value in top.items():
+        below = merged.get(key)
+        if isinstance(value, dict) and isinstance(below, dict) and value.get("kind", below.get("kind")) == below.get("kind"):
+            merged[key] = merge(below, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def override(tables: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Applies `a.b=value` settings; values are TOML, a bare word is a string, lists are indexed by number."""
+    for setting in overrides:
+        key, equals, text = setting.partition("=")
+        if not equals or not key.strip():
+            raise ScenarioError(f"--set {setting}", "is not of the form key=value", "as in --set training.batch_size=20")
+        tables = _with_value(tables, key.strip().split("."), toml_value(text), f"--set {setting}")
+    return tables
+
+
+def toml_value(text: str) -> Any:
+    """Reads one TOML value; what is not TOML is taken as a plain string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _with_value(node: Any, keys: list[str], value: Any, place: str) -> Any:
+    if not keys:
+        return value
+    key, rest = keys[0], keys[1:]
+    if isinstance(node, list):
+        if not key.isdigit() or int(key) >= len(node):
+            raise ScenarioError(place, f"'{key}' is not one of the {len(node)} entries", "entries are numbered from 0")
+        changed = list(node)
+        changed[int(key)] = _with_value(node[int(key)], rest, value, place)
+        return changed
+    if not isinstance(node, dict):
+        raise ScenarioError(place, f"there is nothing called '{key}' inside {node!r}")
+    return {**node, key: _with_value(node.get(key, {}), rest, value, place)}
+
+
+_HEADER = re.compile(r"^\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(#.*)?$")
+
+
+def line_of(text: str, loc: Sequence[str | int]) -> int | None:
+    """Finds the line on which a key like ("fleet", 0, "count") is written, inline tables included."""
+    table: list[str | int] = []
+    counts: dict[str, int] = {}
+    wanted = list(loc)
+    for number, line in enumerate(text.splitlines(), start=1):
+        header = _HEADER.match(line)
+        if header:
+            table = list(header[2].split("."))
+            if header[1] == "[[":
+                counts[header[2]] = counts.get(header[2], -1) + 1
+                table.append(counts[header[2]])
+            if table == wanted:
+                return number
+            continue
+        if wanted[: len(table)] != table:
+            continue
+        rest = [str(part) for part in wanted[len(table) :]]
+        if rest and re.match(rf"^\s*\"?{re.escape(rest[0])}\"?\s*(\.|=)", line):
+            if len(rest) == 1 or all(re.search(rf"\b{re.escape(part)}\b", line) for part in rest[1:]):
+                return number
+    return None
