@@ -1,0 +1,83 @@
+"""What a scenario means before anything runs: who holds which data, and what a local round asks of each client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fdsim.coupling import assign
+from fdsim.errors import DataError
+from fdsim.rng import stream
+from fdsim.scenario import Scenario, hash_of
+from fdsim.workload import Workload
+
+_BYTES_PER_PARAMETER = 4
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A scenario's data and work, divided among its K clients."""
+
+    scenario: Scenario
+    indices: tuple[np.ndarray, ...]
+    """[K] rows of the training set that each client holds."""
+    true_cluster: np.ndarray | None
+    """[K] cluster of each client's data, where the partition has clusters."""
+    group: np.ndarray
+    """[K] fleet group of each client; zeros without a fleet."""
+    workload: Workload
+
+    @property
+    def trace_key(self) -> str:
+        """A hash of everything the trace depends on: scenarios with equal keys share one trace."""
+        tables = self.scenario.as_tables()
+        about: dict[str, Any] = {
+            name: tables.get(name)
+            for name in ("seed", "rounds", "fleet", "server", "participation", "cells", "trouble")
+        }
+        about["workload"] = [
+            self.workload.cost.forward_flops,
+            self.workload.cost.depthwise_frac,
+            self.workload.bytes_down,
+            self.workload.bytes_up,
+            self.workload.samples.tolist(),
+        ]
+        about["true_cluster"] = None if self.true_cluster is None else self.true_cluster.tolist()
+        return hash_of(about)
+
+    @property
+    def share(self) -> np.ndarray:
+        """[K] each client's say in the average, by the scenario's weighting."""
+        if self.scenario.training.weighting == "samples":
+            counts = np.array([len(rows) for rows in self.indices], dtype=np.float64)
+            return np.asarray(counts / counts.sum())
+        return np.full(len(self.indices), 1.0 / len(self.indices))
+
+
+def prepare(scenario: Scenario) -> Prepared:
+    """Divides the data among the clients and works out what a local round costs them."""
+    clients = scenario.clients
+    labels = scenario.data.labels()
+    if clients > len(labels):
+        raise DataError(
+            "data", f"{clients} clients cannot share {len(labels)} training samples", "take fewer clients or more data"
+        )
+    division = scenario.data.partition.divide(labels, clients, stream(scenario.seed, "partition"))
+    if scenario.fleet:
+        group = np.repeat(np.arange(len(scenario.fleet)), [g.count for g in scenario.fleet])
+    else:
+        group = np.zeros(clients, dtype=np.int64)
+    holds = assign(scenario.coupling, group, division.true_cluster, stream(scenario.seed, "coupling"))
+    indices = tuple(division.indices[shard] for shard in holds)
+    cost = scenario.net.cost(scenario.data.input_shape, scenario.data.classes)
+    model_bytes = cost.parameters * _BYTES_PER_PARAMETER
+    counts = np.array([len(rows) for rows in indices])
+    return Prepared(
+        scenario=scenario,
+        indices=indices,
+        true_cluster=None if division.true_cluster is None else division.true_cluster[holds],
+        group=group,
+        workload=Workload(cost, scenario.training.samples_per_round(counts), model_bytes, model_bytes),
+    )

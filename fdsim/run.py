@@ -1,0 +1,140 @@
+"""The whole pipeline on one page: scenario → trace → each strategy learns on it → telemetry.
+
+    run_scenario(load_scenario("scenarios/quickstart.toml"), Path("runs/quickstart"))
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import fdsim
+from fdsim.errors import NumericalError
+from fdsim.prepare import Prepared, prepare
+from fdsim.scenario import Scenario, dump_scenario
+from fdsim.telemetry.folder import RunFolder
+from fdsim.trace import Trace, TraceRound, open_trace, write_trace
+from fdsim.view import Silent, View
+
+
+@dataclass(frozen=True)
+class RunChoices:
+    """How to run, as opposed to what: none of this changes a result."""
+
+    resume: bool = False
+    force: bool = False
+    device: str | None = None
+
+
+def participation_rounds(prepared: Prepared, view: View, folder: RunFolder | None = None) -> Iterator[TraceRound]:
+    """Yields the trace of a scenario round by round, from its fleet or its participation table."""
+    scenario = prepared.scenario
+    if scenario.participation is not None:
+        from fdsim.participation.base import ParticipationSetting
+
+        yield from scenario.participation.rounds(
+            ParticipationSetting(
+                rounds=scenario.rounds,
+                seed=scenario.seed,
+                round_interval_s=scenario.server.round_interval_s,
+                true_cluster=prepared.true_cluster,
+            )
+        )
+        return
+    from fdsim.devices.world import FleetSetting, simulate
+
+    setting = FleetSetting(
+        fleet=scenario.fleet,
+        server=scenario.server,
+        workload=prepared.workload,
+        rounds=scenario.rounds,
+        seed=scenario.seed,
+        trouble=scenario.trouble,
+        cells=scenario.cells,
+    )
+    if folder is not None and scenario.telemetry.events:
+        with folder.events_writer() as events:
+            yield from simulate(setting, on_event=events.append, on_time=view.fleet_time)
+    else:
+        yield from simulate(setting, on_time=view.fleet_time)
+
+
+def make_trace(prepared: Prepared, path: Path, view: View, folder: RunFolder | None = None) -> Trace:
+    """Simulates who takes part and writes it to `path`, which appears only when complete."""
+    view.fleet_starts(prepared)
+    trace = write_trace(
+        path,
+        view.watching(participation_rounds(prepared, view, folder)),
+        made_by=prepared.trace_key,
+        true_cluster=prepared.true_cluster,
+    )
+    view.fleet_ends(trace)
+    return trace
+
+
+def run_scenario(
+    scenario: Scenario, out: Path, choices: RunChoices | None = None, *, view: View | None = None
+) -> Path:
+    """Runs a scenario into a run folder and answers with the folder."""
+    choices, view = choices or RunChoices(), view or Silent()
+    began_s = time.perf_counter()
+    prepared = prepare(scenario)
+    about = dict(
+        scenario_toml=dump_scenario(scenario),
+        scenario_hash=scenario.content_hash,
+        seed=scenario.seed,
+        name=scenario.name,
+        strategies=[strategy.label for strategy in scenario.strategies],
+        rounds=scenario.rounds,
+    )
+    opened = RunFolder.resume(out, **about) if choices.resume else RunFolder.create(out, **about, force=choices.force)
+    with opened as folder:
+        trace = _trace_of(prepared, folder, view)
+        folder.manifest.update(trace_hash=trace.content_hash, trace_key=prepared.trace_key)
+        _learn_all(prepared, trace, folder, choices, view)
+        folder.complete(wall_s=time.perf_counter() - began_s)
+    return out
+
+
+def _trace_of(prepared: Prepared, folder: RunFolder, view: View) -> Trace:
+    if folder.trace_path.exists():
+        trace = open_trace(folder.trace_path)
+        if trace.made_by == prepared.trace_key:
+            return trace
+    return make_trace(prepared, folder.trace_path, view, folder)
+
+
+def _learn_all(prepared: Prepared, trace: Trace, folder: RunFolder, choices: RunChoices, view: View) -> None:
+    from fdsim.learning.engine import Learner, begin, learn
+    from fdsim.task import make_task
+
+    if all(folder.strategy(s.label).finished for s in prepared.scenario.strategies):
+        return
+    task = make_task(prepared, device=choices.device)
+    folder.manifest.update(accelerator=str(task.setting.accelerator), fdsim=fdsim.__version__)
+    # Every strategy is asked first, so that a setting it cannot work with is told before hours of training.
+    for strategy in prepared.scenario.strategies:
+        strategy.check(task.setting)
+    for strategy in prepared.scenario.strategies:
+        log = folder.strategy(strategy.label)
+        if log.finished:
+            continue
+        with log:
+            state = log.checkpoint_state()
+            learner = begin(strategy, task) if state is None else Learner.from_state(state)
+            view.strategy_starts(strategy.label, learner.next_round)
+            try:
+                for result in learn(strategy, task, trace, learner):
+                    log.append(result.row, result.clients, result.snapshot)
+                    if learner.next_round % prepared.scenario.telemetry.checkpoint_every == 0:
+                        log.checkpoint(learner.as_state(), learner.next_round)
+                    view.round_ends(strategy.label, result.row)
+            except NumericalError as error:
+                # One strategy that diverges is a result, not a reason to lose the others.
+                log.fail(str(error))
+                view.strategy_fails(strategy.label, str(error))
+            else:
+                log.finish()
+                view.strategy_ends(strategy.label)

@@ -1,0 +1,157 @@
+"""What a person watches while a run goes on: live bars on a terminal, plain lines elsewhere, nothing in tests."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from fdsim.trace import Cause, Outcome, Trace, TraceRound
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fdsim.prepare import Prepared
+    from fdsim.telemetry.schema import RoundRow
+
+
+class View(Protocol):
+    """The moments of a run that someone may want to see."""
+
+    def fleet_starts(self, prepared: Prepared) -> None: ...
+    def fleet_time(self, t_s: float) -> None: ...
+    def watching(self, rounds: Iterable[TraceRound]) -> Iterable[TraceRound]: ...
+    def fleet_ends(self, trace: Trace) -> None: ...
+    def strategy_starts(self, label: str, next_round: int) -> None: ...
+    def round_ends(self, label: str, row: RoundRow) -> None: ...
+    def strategy_ends(self, label: str) -> None: ...
+    def strategy_fails(self, label: str, message: str) -> None: ...
+
+
+class Silent:
+    """Shows nothing."""
+
+    def fleet_starts(self, prepared: Prepared) -> None:
+        return
+
+    def fleet_time(self, t_s: float) -> None:
+        return
+
+    def watching(self, rounds: Iterable[TraceRound]) -> Iterable[TraceRound]:
+        return rounds
+
+    def fleet_ends(self, trace: Trace) -> None:
+        return
+
+    def strategy_starts(self, label: str, next_round: int) -> None:
+        return
+
+    def round_ends(self, label: str, row: RoundRow) -> None:
+        return
+
+    def strategy_ends(self, label: str) -> None:
+        return
+
+    def strategy_fails(self, label: str, message: str) -> None:
+        return
+
+
+class Terminal:
+    """Shows bars that move on a terminal, and one plain line per step where output is piped or logged."""
+
+    def __init__(self, console: Console, rounds: int) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._console, self._rounds = console, rounds
+        self._live = console.is_terminal
+        self._bars = Progress(
+            TextColumn("{task.description:<16}", markup=False),
+            BarColumn(bar_width=28),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}", markup=False),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not self._live,
+        )
+        self._task = None if not self._live else self._bars.add_task("fleet", total=rounds, note="", visible=False)
+        self._causes: Counter[int] = Counter()
+        self._dropped = self._selected = 0
+        self._t_s = self._began_s = 0.0
+        self._last: RoundRow | None = None
+
+    def __enter__(self) -> Terminal:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bars.stop()
+
+    def _say(self, text: str) -> None:
+        if not self._live:
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def fleet_starts(self, prepared: Prepared) -> None:
+        """Opens the fleet's bar."""
+        self._began_s = time.perf_counter()
+        source = "fleet" if prepared.scenario.fleet else "participation"
+        self._say(f"{source}: {prepared.scenario.clients} clients, {self._rounds} rounds")
+        if self._task is not None:
+            self._bars.update(self._task, description=source, visible=True)
+
+    def fleet_time(self, t_s: float) -> None:
+        """Takes the simulated time."""
+        self._t_s = t_s
+
+    def watching(self, rounds: Iterable[TraceRound]) -> Iterator[TraceRound]:
+        """Passes rounds through and counts who dropped out, and why."""
+        for trace_round in rounds:
+            self._causes.update(trace_round.cause[trace_round.outcome == Outcome.dropped].tolist())
+            self._dropped += int(np.count_nonzero(trace_round.outcome == Outcome.dropped))
+            self._selected += len(trace_round.selected)
+            self._t_s = max(self._t_s, trace_round.round_end_s)
+            if self._task is not None:
+                self._bars.update(self._task, advance=1, note=self._fleet_note())
+            yield trace_round
+
+    def _fleet_note(self) -> str:
+        rate = self._dropped / max(1, self._selected)
+        worst = ", ".join(Cause(code).name for code, _ in self._causes.most_common(2) if code >= 0)
+        return f"{_clock(self._t_s)}  {rate:.0%} dropped{': ' + worst if worst else ''}"
+
+    def fleet_ends(self, trace: Trace) -> None:
+        """Closes the fleet's bar."""
+        self._say(f"  {self._fleet_note()}  ({time.perf_counter() - self._began_s:.1f} s)")
+
+    def strategy_starts(self, label: str, next_round: int) -> None:
+        """Opens a strategy's bar."""
+        self._began_s, self._last = time.perf_counter(), None
+        if self._live:
+            self._task = self._bars.add_task(label, total=self._rounds, completed=next_round, note="")
+        elif next_round:
+            self._say(f"{label}: goes on from round {next_round}")
+
+    def round_ends(self, label: str, row: RoundRow) -> None:
+        """Moves the strategy's bar."""
+        if row.test_accuracy is not None:
+            self._last = row
+        if self._task is not None:
+            self._bars.update(self._task, completed=row.round + 1, note=self._accuracy())
+
+    def _accuracy(self) -> str:
+        return "" if self._last is None else f"accuracy {self._last.test_accuracy:.3f}"
+
+    def strategy_ends(self, label: str) -> None:
+        """Closes the strategy's bar."""
+        self._say(f"{label}: {self._accuracy()}  ({time.perf_counter() - self._began_s:.1f} s)")
+
+    def strategy_fails(self, label: str, message: str) -> None:
+        """Says that a strategy stopped."""
+        self._console.print(f"{label}: stopped: {message}", markup=False, highlight=False, soft_wrap=True, style="red")
+
+
+def _clock(t_s: float) -> str:
+    days, rest = divmod(int(t_s), 86_400)
+    return f"day {days + 1} {rest // 3600:02d}:{rest % 3600 // 60:02d}"
