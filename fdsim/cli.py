@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from fdsim import __version__
+from fdsim.cli_list import app as list_app
 from fdsim.cli_trace import app as trace_app
 from fdsim.errors import FdsimError
 
@@ -21,6 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(trace_app, name="trace")
+app.add_typer(list_app, name="list")
 
 ScenarioFile = Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (TOML).")]
 Overrides = Annotated[
