@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -26,3 +28,32 @@ def _one_thread_per_worker() -> None:
         import torch
 
         torch.set_num_threads(1)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command answered with."""
+
+    exit_code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def fdsim(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
+    """Calls the command line in this process: `fdsim("run", path)`."""
+    from fdsim.cli import main
+
+    def call(*words: object) -> Answer:
+        monkeypatch.setattr("sys.argv", ["fdsim", *map(str, words)])
+        monkeypatch.setenv("COLUMNS", "200")
+        capsys.readouterr()
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        said = capsys.readouterr()
+        return Answer(code, said.out, said.err)
+
+    return call
