@@ -1,0 +1,84 @@
+"""The README is true: every command and snippet in it is executed as written."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8") if (ROOT / "README.md").exists() else ""
+INSTALL_AND_RUN = "pip install -e . && fdsim run scenarios/quickstart.toml"
+INSTALL_AND_TEST = "pip install -e '.[test]' && pytest"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def checkout(target: Path) -> Path:
+    """Copies what git would give a newcomer: the tracked files, as they are now."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        shutil.copytree(ROOT, target, ignore=shutil.ignore_patterns("runs", "studies", ".git", ".*cache"))
+        return target
+    for name in listed.stdout.splitlines():
+        if (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, target / name)
+    return target
+
+
+def test_the_two_lines_are_there() -> None:
+    lines = [line for block in blocks("bash") for line in block.splitlines()]
+    assert INSTALL_AND_RUN in lines
+    assert INSTALL_AND_TEST in lines
+
+
+def test_the_ci_script_runs_the_readmes_test_line() -> None:
+    assert INSTALL_AND_TEST.replace(".", r"\.").replace("[", r"\[").replace("]", r"\]") in (ROOT / ".ci/run").read_text()
+
+
+@pytest.fixture(scope="module")
+def newcomer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """A fresh copy of the repository and an environment in which `fdsim` and `python` are this interpreter's."""
+    folder = checkout(tmp_path_factory.mktemp("newcomer"))
+    tools = tmp_path_factory.mktemp("bin")
+    for name, words in {"fdsim": "-m fdsim", "python": ""}.items():
+        (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
+        (tools / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "2"}
+    return folder, environment
+
+
+def test_every_command_and_snippet_works_in_order(newcomer: tuple[Path, dict[str, str]]) -> None:
+    """The run comes first, as for a reader; later blocks look at what it left behind."""
+    folder, environment = newcomer
+    pieces = re.findall(r"^```(bash|python)\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+    assert len(pieces) >= 4
+    for language, text in pieces:
+        if INSTALL_AND_TEST in text:
+            text = INSTALL_AND_RUN.split("&& ")[1]  # installing is the slow test's and the CI script's part
+        words = ["bash", "-euo", "pipefail", "-c", text] if language == "bash" else [sys.executable, "-c", text]
+        done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=400)
+        assert done.returncode == 0, f"{text}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+
+
+@pytest.mark.slow
+def test_the_first_line_works_in_an_empty_virtual_environment(tmp_path: Path) -> None:
+    folder = checkout(tmp_path / "clone")
+    venv.create(tmp_path / "venv", with_pip=True)
+    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    environment["PATH"] = f"{tmp_path / 'venv/bin'}:{environment['PATH']}"
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", INSTALL_AND_RUN], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "fdms" in done.stdout
+    read = "import pandas as pd; print(len(pd.read_parquet('runs/quickstart/rounds')))"
+    rows = subprocess.run(["python", "-c", read], cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    assert int(rows.stdout) >= 240
