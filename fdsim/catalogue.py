@@ -43,10 +43,30 @@ MENU: dict[str, dict[str, str]] = {
     "compute": {},
     "selection": {},
     "participation": {},
-    "data": {},
-    "partition": {},
-    "net": {},
-    "optimiser": {},
+    "data": {
+        "digits": "fdsim.data.datasets:Digits",
+        "synthetic": "fdsim.data.datasets:Synthetic",
+    },
+    "partition": {
+        "clustered": "fdsim.data.partition:Clustered",
+        "shards": "fdsim.data.partition:Shards",
+        "dirichlet": "fdsim.data.partition:Dirichlet",
+        "iid": "fdsim.data.partition:Iid",
+        "quantity_skew": "fdsim.data.partition:QuantitySkew",
+        "by_file": "fdsim.data.partition:ByFile",
+    },
+    "net": {
+        "mlp": "fdsim.learning.nets:Mlp",
+        "mnist_cnn": "fdsim.learning.nets:MnistCnn",
+        "cifar_cnn": "fdsim.learning.nets:CifarCnn",
+    },
+    "optimiser": {
+        "plain": "fdsim.learning.optimisers:Plain",
+        "momentum": "fdsim.learning.optimisers:Momentum",
+        "fedadam": "fdsim.learning.optimisers:FedAdam",
+        "fedyogi": "fdsim.learning.optimisers:FedYogi",
+        "fedadagrad": "fdsim.learning.optimisers:FedAdagrad",
+    },
     "strategy": {},
 }
 

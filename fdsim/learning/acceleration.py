@@ -1,0 +1,83 @@
+"""The `[acceleration]` table: on what, and how, clients are trained. It never changes what they learn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, PositiveInt, field_validator
+
+from fdsim.catalogue import Table
+from fdsim.errors import ScenarioError
+
+if TYPE_CHECKING:
+    import torch
+
+Path = Literal["auto", "plain", "vmap", "stacked"]
+
+
+class Acceleration(Table):
+    """Which accelerator trains, along which path, in what precision."""
+
+    device: str | tuple[str, ...] = Field(
+        "auto", description="auto, cpu, cuda, cuda:N, mps, or a list of several GPUs"
+    )
+    path: Path = Field("auto", description="plain loop, vmap over any module, or stacked known layers")
+    stack_size: Literal["auto"] | PositiveInt = Field("auto", description="clients trained at once")
+    compile: Literal["auto"] | bool = Field(
+        False, description="torch.compile: seconds at the start, faster rounds"
+    )
+    precision: Literal["float32", "float64", "bf16", "fp16"] = Field(
+        "float32", description="bf16 and fp16: mixed precision, with parameters in float32"
+    )
+
+    @field_validator("device")
+    @classmethod
+    def _known_device(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        for name in (value,) if isinstance(value, str) else value:
+            kind, _, number = name.partition(":")
+            if kind not in ("auto", "cpu", "cuda", "mps", "meta") or (number and not number.isdigit()):
+                raise ValueError(f"no accelerator called '{name}'; there are auto, cpu, cuda, cuda:N and mps")
+        return value
+
+    def accelerators(self) -> tuple[torch.device, ...]:
+        """Answers with the devices to train on, the first of which also blends."""
+        import torch
+
+        names = (self.device,) if isinstance(self.device, str) else self.device
+        found = tuple(_best() if name == "auto" else torch.device(name) for name in names)
+        for device in found:
+            if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+                raise ScenarioError(
+                    "acceleration.device",
+                    f"'{device}' is not there: torch {torch.__version__} sees {torch.cuda.device_count()} CUDA devices",
+                    'choose device = "auto" or "cpu", or install a CUDA build of torch',
+                )
+            if device.type == "mps" and not torch.backends.mps.is_available():
+                raise ScenarioError(
+                    "acceleration.device", "'mps' is not there", 'choose device = "auto" or "cpu"'
+                )
+        return found
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of parameters and updates."""
+        import torch
+
+        return torch.float64 if self.precision == "float64" else torch.float32
+
+    @property
+    def product_dtype(self) -> torch.dtype | None:
+        """The type of products under mixed precision; None otherwise."""
+        import torch
+
+        return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.precision)
+
+
+def _best() -> torch.device:
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.device("cuda:0")
+    if torch.backends.mps.is_available():
+        return torch.device("mps")
+    return torch.device("cpu")

@@ -1,0 +1,60 @@
+"""The plain path: one client after another, as anyone would write it; the reference for the others."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from fdsim.learning.batches import Batches
+from fdsim.learning.params import Slots
+from fdsim.learning.recipe import Recipe
+from fdsim.learning.samples import Samples
+
+
+class PlainPath:
+    """Trains clients in turn with the module itself and torch.optim.SGD."""
+
+    def __init__(self, module: torch.nn.Module, samples: Samples) -> None:
+        self.module, self.samples, self.slots = module, samples, Slots.of(module)
+
+    def train(
+        self, start: torch.Tensor, batches: Batches, recipe: Recipe
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Answers with updates [C, P] and each client's mean loss [C]."""
+        clients = batches.rows.shape[1]
+        rows = torch.from_numpy(batches.rows).to(start.device)
+        updates = start.new_empty(clients, start.numel())
+        losses = start.new_zeros(clients)
+        for client in range(clients):
+            sizes = batches.sizes[:, client].tolist()
+            losses[client] = self._local_round(start, rows[:, client], sizes, recipe)
+            torch.cat([p.detach().reshape(-1) for p in self.module.parameters()], out=updates[client])
+        return updates - start, losses
+
+    def _local_round(
+        self, start: torch.Tensor, rows: torch.Tensor, sizes: list[int], recipe: Recipe
+    ) -> torch.Tensor | float:
+        parameters = list(self.module.parameters())
+        origin = [slot.of(start) for slot in self.slots.slots]
+        with torch.no_grad():
+            for parameter, value in zip(parameters, origin, strict=True):
+                parameter.copy_(value)
+        optimiser = torch.optim.SGD(
+            parameters, lr=recipe.learning_rate, momentum=recipe.momentum, weight_decay=recipe.weight_decay
+        )
+        losses = []
+        for step, size in enumerate(sizes):
+            if size == 0:
+                break
+            inputs, labels = self.samples.take(rows[step, :size])
+            optimiser.zero_grad()
+            loss = cross_entropy(self.module(inputs), labels)
+            losses.append(loss.detach())
+            if recipe.proximal_mu:
+                pull = sum((p - o).square().sum() for p, o in zip(parameters, origin, strict=True))
+                loss = loss + 0.5 * recipe.proximal_mu * pull
+            loss.backward()  # type: ignore[no-untyped-call]
+            if recipe.clip_norm is not None:
+                torch.nn.utils.clip_grad_norm_(parameters, recipe.clip_norm)
+            optimiser.step()
+        return torch.stack(losses).mean() if losses else 0.0

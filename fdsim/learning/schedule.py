@@ -1,0 +1,77 @@
+"""How the local learning rate changes from round to round."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt
+
+from fdsim.catalogue import Table
+
+
+class Constant(Table):
+    """The same rate in every round."""
+
+    kind: Literal["constant"] = "constant"
+
+    def factor(self, round_index: int) -> float:
+        """Answers with what the learning rate is multiplied by."""
+        return 1.0
+
+
+class Cosine(Table):
+    """Half a cosine wave down to a floor, after which the rate stays there."""
+
+    kind: Literal["cosine"] = "cosine"
+    rounds: PositiveInt = Field(description="rounds until the floor")
+    floor_frac: NonNegativeFloat = Field(0.0, le=1.0)
+
+    def factor(self, round_index: int) -> float:
+        """Answers with what the learning rate is multiplied by."""
+        done_frac = min(round_index / self.rounds, 1.0)
+        return self.floor_frac + (1.0 - self.floor_frac) * 0.5 * (1.0 + math.cos(math.pi * done_frac))
+
+
+class Step(Table):
+    """Multiplied by a factor every so many rounds."""
+
+    kind: Literal["step"] = "step"
+    every: PositiveInt = Field(description="rounds between two changes")
+    by: PositiveFloat = Field(0.5, description="factor of each change")
+
+    def factor(self, round_index: int) -> float:
+        """Answers with what the learning rate is multiplied by."""
+        return float(self.by ** (round_index // self.every))
+
+
+class Inverse(Table):
+    """Falls as 1 / (1 + decay · t), as convergence proofs like it."""
+
+    kind: Literal["inverse"] = "inverse"
+    decay: NonNegativeFloat = 0.01
+
+    def factor(self, round_index: int) -> float:
+        """Answers with what the learning rate is multiplied by."""
+        return 1.0 / (1.0 + self.decay * round_index)
+
+
+class Warmup(Table):
+    """Rises in equal steps to the full rate, then stays."""
+
+    kind: Literal["warmup"] = "warmup"
+    rounds: PositiveInt = Field(description="rounds until the full rate")
+
+    def factor(self, round_index: int) -> float:
+        """Answers with what the learning rate is multiplied by."""
+        return min((round_index + 1) / self.rounds, 1.0)
+
+
+def _table(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+Schedule = Annotated[
+    Annotated[Constant | Cosine | Step | Inverse | Warmup, Field(discriminator="kind")],
+    BeforeValidator(_table),
+]
