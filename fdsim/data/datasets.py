@@ -79,7 +79,11 @@ def _digits() -> Examples:
     """Reads the digits file itself, since importing scikit-learn costs more than a second."""
     package = find_spec("sklearn")
     if package is None or package.origin is None:
-        raise DataError("data.kind", "'digits' comes with scikit-learn, which is not installed", "pip install scikit-learn")
+        raise DataError(
+            "data.kind",
+            "'digits' comes with scikit-learn, which is not installed",
+            "pip install scikit-learn",
+        )
     table = np.loadtxt(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
     # Grey levels run from 0 to 16.
     inputs = (table[:, :64].reshape(-1, 1, 8, 8) / 8.0 - 1.0).astype(np.float32)

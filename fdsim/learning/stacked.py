@@ -234,7 +234,7 @@ class StackedPath:
         """Answers with each client's batch loss [C], given inputs [C, B, …], labels and weights [C, B]."""
         clients, images, values = inputs.shape[0], False, inputs
         for layer, leaves in zip(self.layers, groups, strict=True):
-            if isinstance(layer, StackedFlatten) and images or (layer.takes_images is False and images):
+            if (isinstance(layer, StackedFlatten) and images) or (layer.takes_images is False and images):
                 values, images = to_rows(values, clients), False
             elif layer.takes_images and not images:
                 values, images = to_images(values), True
