@@ -1,3 +1,25 @@
 """fdsim: federated learning on devices that drop out."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fdsim.telemetry.reader import Run, open_run
+
 __version__ = "0.1.0"
+__all__ = ["Run", "__version__", "open_run"]
+
+#: Where the public names live; they are imported when first asked for, so that `import fdsim` stays light.
+_PUBLIC = {
+    "Run": "fdsim.telemetry.reader",
+    "open_run": "fdsim.telemetry.reader",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'fdsim' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(_PUBLIC[name]), name)

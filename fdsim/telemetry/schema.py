@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 import pyarrow as pa
 
+from fdsim.trace import Cause, Outcome
+
+#: Raised whenever a column is renamed, retyped or added after a release; upgrade.py reads what older ones wrote.
 SCHEMA_VERSION = 1
 _WORDS = pa.dictionary(pa.int8(), pa.string())
 
@@ -18,6 +22,15 @@ class Column:
     name: str
     type: pa.DataType
     meaning: str
+    since: int = 1
+    """The schema version that brought the column; files of older versions have null there."""
+    nullable: bool = False
+    """Whether an integer may be null: pandas then gets an Int32 or Int64 in place of a float."""
+
+    @property
+    def is_wall_time(self) -> bool:
+        """Whether it holds real time, which no two runs share: the determinism contract leaves it out."""
+        return self.name.startswith("wall_")
 
 
 ROUND_COLUMNS = (
@@ -26,12 +39,24 @@ ROUND_COLUMNS = (
     Column("clients_selected", pa.int32(), "clients asked to take part"),
     Column("clients_active", pa.int32(), "clients whose update arrived in the trace"),
     Column("clients_dropped", pa.int32(), "clients asked whose update did not arrive"),
-    Column("test_accuracy", pa.float64(), "share of the test set classified right after the round; null when not evaluated"),
+    Column(
+        "test_accuracy",
+        pa.float64(),
+        "share of the test set classified right after the round; null when not evaluated",
+    ),
     Column("test_loss", pa.float64(), "mean cross-entropy on the test set; null when not evaluated"),
     Column("train_loss", pa.float64(), "mean training loss of the clients that arrived, weighted alike"),
     Column("update_norm", pa.float64(), "Euclidean norm of the global update"),
-    Column("substitution_error", pa.float64(), "‖e_t‖² in the paper's Δ units; null unless the counterfactual is on"),
-    Column("friend_present_frac", pa.float64(), "missing clients with an active client of their true cluster, share"),
+    Column(
+        "substitution_error",
+        pa.float64(),
+        "‖e_t‖² in the paper's Δ units; null unless the counterfactual is on",
+    ),
+    Column(
+        "friend_present_frac",
+        pa.float64(),
+        "missing clients with an active client of their true cluster, share",
+    ),
     Column("friend_hit_frac", pa.float64(), "missing clients whose stand-in is of their true cluster, share"),
     Column("fallback_frac", pa.float64(), "missing clients for whom no stand-in was found, share"),
     Column("pairs_computed", pa.int64(), "pairs of clients whose similarity was computed"),
@@ -49,13 +74,54 @@ CLIENT_COLUMNS = (
     Column("client", pa.int32(), "client, from 0"),
     Column("outcome", _WORDS, "completed, dropped or not_selected, from the trace"),
     Column("cause", _WORDS, "why it dropped out; null unless dropped"),
-    Column("stand_in", pa.int32(), "client whose update stood in; null where no single client did"),
+    Column(
+        "stand_in", pa.int32(), "client whose update stood in; null where no single client did", nullable=True
+    ),
     Column("similarity", pa.float32(), "score the stand-in was chosen by"),
-    Column("weight", pa.float32(), "weight of this client's update in the global update; 0 when it did not arrive"),
+    Column(
+        "weight",
+        pa.float32(),
+        "weight of this client's update in the global update; 0 when it did not arrive",
+    ),
     Column("train_loss", pa.float32(), "mean loss over the client's local steps; null when not trained"),
-    Column("substitution_error", pa.float32(), "‖Δ̃−Δ‖² of a missing client; null unless the counterfactual is on"),
-    Column("true_cluster", pa.int32(), "cluster of the client's data; null when the partition has none"),
+    Column(
+        "substitution_error", pa.float32(), "‖Δ̃−Δ‖² of a missing client; null unless the counterfactual is on"
+    ),
+    Column(
+        "true_cluster",
+        pa.int32(),
+        "cluster of the client's data; null when the partition has none",
+        nullable=True,
+    ),
 )
+
+SIMILARITY_COLUMNS = (
+    Column("round", pa.int32(), "round after which the snapshot was taken, from 0"),
+    Column("first", pa.int32(), "client, the smaller number of the pair"),
+    Column("second", pa.int32(), "client, the larger number of the pair"),
+    Column("similarity", pa.float32(), "similarity score R of the pair"),
+    Column("meetings", pa.int32(), "rounds N in which both were active, so that R could be measured"),
+)
+
+EVENT_COLUMNS = (
+    Column("t_s", pa.float64(), "simulated time of the event, s"),
+    Column(
+        "client", pa.int32(), "client, from 0; null for what happens to the server or to all", nullable=True
+    ),
+    Column("what", pa.dictionary(pa.int16(), pa.string()), "what happened"),
+    Column("value", pa.float64(), "the number that belongs to it; null when there is none"),
+)
+
+#: table → its columns, in order. trace.parquet is described in fdsim.trace.
+TABLES: dict[str, tuple[Column, ...]] = {
+    "rounds": ROUND_COLUMNS,
+    "clients": CLIENT_COLUMNS,
+    "similarity": SIMILARITY_COLUMNS,
+    "events": EVENT_COLUMNS,
+}
+
+#: Columns that travel as codes in the records and as words on disk.
+WORDS: dict[str, type[IntEnum]] = {"outcome": Outcome, "cause": Cause}
 
 
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
@@ -92,7 +158,7 @@ class RoundRow:
 
 @dataclass(frozen=True)
 class ClientRows:
-    """One round of the clients table: arrays over all K clients; codes as in fdsim.trace, -1 and NaN are null."""
+    """One round of the clients table: arrays over all K clients; codes as in fdsim.trace; -1, NaN are null."""
 
     round: int
     outcome: np.ndarray

@@ -1,0 +1,207 @@
+"""A strategy's state on disk: whole, checked, and without pickled code.
+
+A checkpoint file is a header line of fixed length (JSON: the round to go on with, length and hash of what
+follows) and what torch.save makes of the state. It is loaded with weights_only, so that a checkpoint from
+elsewhere cannot run code; numpy arrays therefore travel as tensors with a mark, and tuples as marked lists.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from fdsim.errors import RunFolderError, StorageError
+from fdsim.telemetry.disk import put_in_place, storage_errors
+
+_HEADER_BYTES = 256
+_FORMAT = 1
+_MARK = "__fdsim__"
+KEPT = 2
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint file that is known to be whole."""
+
+    path: Path
+    next_round: int
+
+    def state(self) -> dict[str, Any]:
+        """Loads the state; tensors come to the CPU."""
+        import torch
+
+        with open(self.path, "rb") as file:
+            file.seek(_HEADER_BYTES)
+            found = _unpack(torch.load(file, map_location="cpu", weights_only=True))
+        if not isinstance(found, dict):
+            raise RunFolderError(str(self.path), "the checkpoint holds no state")
+        return found
+
+
+def save(folder: Path, state: dict[str, Any], next_round: int, *, temporary: Path) -> None:
+    """Writes a checkpoint, then removes all but the last two."""
+    import torch
+
+    path = folder / f"round-{next_round:08d}.checkpoint"
+    with storage_errors(path):
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary.mkdir(parents=True, exist_ok=True)
+        waiting = temporary / f"{folder.name}.{path.name}"
+        try:
+            with open(waiting, "wb") as file:
+                file.write(b" " * _HEADER_BYTES)
+                sink = _HashingSink(file)
+                torch.save(_pack(state), sink)  # type: ignore[arg-type]
+                sink.raise_what_failed()
+                file.seek(0)
+                file.write(_header(next_round, sink))
+                file.flush()
+                os.fsync(file.fileno())
+            put_in_place(waiting, path)
+        finally:
+            waiting.unlink(missing_ok=True)
+        for old in _files(folder)[KEPT:]:
+            old.unlink()
+
+
+def last_good(folder: Path) -> Checkpoint | None:
+    """Answers with the newest checkpoint that is whole, or None."""
+    for path in _files(folder):
+        next_round = _checked(path)
+        if next_round is not None:
+            return Checkpoint(path, next_round)
+    return None
+
+
+def clear(folder: Path) -> None:
+    """Removes all checkpoints of a strategy."""
+    for path in _files(folder):
+        path.unlink()
+    if folder.is_dir():
+        folder.rmdir()
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("round-*.checkpoint"), reverse=True)
+
+
+class _HashingSink:
+    """A file for torch.save to write to, which hashes as it goes.
+
+    torch's writer turns an error of the file into one of its own without the reason, so the reason is kept here
+    and the rest of the bytes are let fall.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._digest, self.length = hashlib.blake2b(digest_size=16), 0
+        self._failed: OSError | None = None
+
+    def write(self, content: bytes) -> int:
+        size = memoryview(content).nbytes
+        if self._failed is None:
+            try:
+                self._file.write(content)
+            except OSError as error:
+                self._failed = error
+        self._digest.update(content)
+        self.length += size
+        return size
+
+    def flush(self) -> None:
+        """Nothing waits here."""
+
+    def raise_what_failed(self) -> None:
+        if self._failed is not None:
+            raise self._failed
+
+    @property
+    def hash(self) -> str:
+        return self._digest.hexdigest()
+
+
+def _header(next_round: int, sink: _HashingSink) -> bytes:
+    facts = {"fdsim_checkpoint": _FORMAT, "next_round": next_round, "length": sink.length, "hash": sink.hash}
+    return json.dumps(facts).encode().ljust(_HEADER_BYTES - 1) + b"\n"
+
+
+def _checked(path: Path) -> int | None:
+    """Answers with the round to go on with, or None when the file is not whole."""
+    try:
+        with open(path, "rb") as file:
+            facts = json.loads(file.read(_HEADER_BYTES))
+            digest, length = hashlib.blake2b(digest_size=16), 0
+            while block := file.read(1 << 20):
+                digest.update(block)
+                length += len(block)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read ({error.strerror})") from error
+    except ValueError:
+        return None
+    if not isinstance(facts, dict) or (facts.get("length"), facts.get("hash")) != (
+        length,
+        digest.hexdigest(),
+    ):
+        return None
+    if facts.get("fdsim_checkpoint") != _FORMAT:
+        raise RunFolderError(str(path), "written by another version of fdsim", "continue with that version")
+    # A flipped bit in the header itself must not send the run to the wrong round.
+    return int(facts["next_round"]) if path.name == f"round-{facts['next_round']:08d}.checkpoint" else None
+
+
+def _pack(value: Any) -> Any:
+    import torch
+
+    if isinstance(value, dict):
+        if all(isinstance(key, str) for key in value):
+            return {key: _pack(item) for key, item in value.items()}
+        return {_MARK: "dict", "items": [[_pack(key), _pack(item)] for key, item in value.items()]}
+    if isinstance(value, np.ndarray):
+        return {_MARK: "array", **_pack_array(value)}
+    if isinstance(value, np.generic):
+        return {_MARK: "scalar", **_pack_array(np.asarray(value))}
+    if isinstance(value, tuple):
+        return {_MARK: "tuple", "items": [_pack(item) for item in value]}
+    if isinstance(value, list):
+        return [_pack(item) for item in value]
+    if isinstance(value, torch.Tensor):
+        # A view would drag its whole storage along.
+        return value.detach().clone() if value.untyped_storage().nbytes() > value.nbytes else value.detach()
+    if value is None or type(value) in (bool, int, float, str, bytes, complex):
+        return value
+    raise TypeError(
+        f"a checkpoint cannot hold a {type(value).__name__}: give it as numbers, text, arrays or tensors"
+    )
+
+
+def _pack_array(value: np.ndarray) -> dict[str, Any]:
+    import torch
+
+    if value.dtype.hasobject:
+        raise TypeError("a checkpoint cannot hold an array of Python objects")
+    raw = np.frombuffer(np.ascontiguousarray(value).tobytes(), dtype=np.uint8).copy()
+    return {"dtype": value.dtype.str, "shape": list(value.shape), "raw": torch.from_numpy(raw)}
+
+
+def _unpack(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unpack(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kind = value.get(_MARK)
+    if kind in ("array", "scalar"):
+        array = np.frombuffer(value["raw"].numpy().tobytes(), dtype=np.dtype(value["dtype"])).reshape(
+            value["shape"]
+        )
+        return array.copy() if kind == "array" else array[()]
+    if kind == "tuple":
+        return tuple(_unpack(item) for item in value["items"])
+    if kind == "dict":
+        return {_unpack(key): _unpack(item) for key, item in value["items"]}
+    return {key: _unpack(item) for key, item in value.items()}

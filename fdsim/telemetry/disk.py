@@ -1,0 +1,84 @@
+"""Files that are whole or absent: written beside, synced, renamed."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fdsim.errors import StorageError
+
+#: Inside a run folder: unfinished files live here, out of every table's way, so that readers never meet one.
+TEMPORARY = ".tmp"
+
+
+@contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turns what the operating system says about `path` into one sentence with a remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"{path}: {_reason(error)}. What was written before is safe; {_remedy(error)}"
+        ) from error
+
+
+def _reason(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full"
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return "the folder cannot be written to"
+    return f"the disk refused ({error.strerror or error})"
+
+
+def _remedy(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "free some space, then continue with --resume"
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return "make it writable or choose another folder with --out"
+    return "see to the disk, then continue with --resume"
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes renames in `folder` survive a power cut."""
+    if sys.platform == "win32":
+        return  # Windows has no handle for a folder to be synced
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_whole(path: Path, content: bytes, *, temporary: Path) -> None:
+    """Writes a file that appears under its name only when complete; an older one stays until that moment."""
+    with storage_errors(path):
+        temporary.mkdir(parents=True, exist_ok=True)
+        waiting = temporary / f"{path.parent.name}.{path.name}"
+        try:
+            with open(waiting, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            put_in_place(waiting, path)
+        finally:
+            waiting.unlink(missing_ok=True)
+
+
+def put_in_place(waiting: Path, path: Path) -> None:
+    """Gives a complete, synced file its name."""
+    os.replace(waiting, path)
+    sync_folder(path.parent)
+
+
+def file_hash(path: Path) -> str:
+    """Answers with a hash of a file's bytes, as fdsim.trace's content_hash."""
+    digest = hashlib.blake2b(digest_size=16)
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,98 @@
+"""One writer per run folder.
+
+The operating system holds the lock for as long as the process lives, so a dead process never leaves one behind,
+whatever killed it; the file's text only says who holds it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from fdsim.errors import RunFolderError
+from fdsim.telemetry.disk import storage_errors
+
+LOCK_NAME = ".lock"
+#: A reader that asks whether a run is alive holds the lock for a moment; a writer waits that long.
+_PATIENCE_S = 0.5
+
+
+class RunLock:
+    """The lock of a run folder, held from `take` to `release`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / LOCK_NAME
+        self._handle: int | None = None
+
+    def take(self) -> None:
+        """Takes the lock, or raises an error that names the process which holds it."""
+        with storage_errors(self.path):
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        give_up = time.monotonic() + _PATIENCE_S
+        while not _try_lock(handle, shared=False):
+            if time.monotonic() > give_up:
+                holder = _holder(handle)
+                os.close(handle)
+                raise RunFolderError(
+                    str(self.path.parent),
+                    f"process {holder.get('pid', '?')} on {holder.get('host', '?')} is writing this run",
+                    "wait for it to end, or choose another folder with --out",
+                )
+            time.sleep(0.02)
+        with storage_errors(self.path):
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+        self._handle = handle
+
+    def release(self) -> None:
+        """Gives the lock back."""
+        if self._handle is not None:
+            os.close(self._handle)  # closing unlocks
+            self._handle = None
+
+
+def writer_of(folder: Path) -> int | None:
+    """Answers with the pid of the process that is writing a run, or None when there is none."""
+    try:
+        handle = os.open(folder / LOCK_NAME, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        return None if _try_lock(handle, shared=True) else int(_holder(handle).get("pid", 0))
+    finally:
+        os.close(handle)
+
+
+def _holder(handle: int) -> dict[str, Any]:
+    try:
+        found = json.loads(os.pread(handle, 4096, 0))
+    except (ValueError, OSError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _try_lock(handle: int, *, shared: bool) -> bool:
+        try:
+            os.lseek(handle, 1 << 20, os.SEEK_SET)  # beyond the text, which others must be able to read
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+else:
+    import fcntl
+
+    def _try_lock(handle: int, *, shared: bool) -> bool:
+        try:
+            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True

@@ -1,0 +1,110 @@
+"""run.json: what the run is, how far it has come, and what it was made with."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from fdsim.errors import RunFolderError
+from fdsim.telemetry.disk import TEMPORARY, write_whole
+
+NAME = "run.json"
+RUN_VERSION = 1
+_PACKAGES = (
+    "torch",
+    "torchvision",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "simpy",
+    "pandas",
+    "pyarrow",
+    "pydantic",
+)
+
+
+def now() -> str:
+    """Answers with the real time, UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def versions() -> dict[str, str]:
+    """Answers with the versions a result may depend on, without importing the packages."""
+    import fdsim
+
+    found = {"python": platform.python_version(), "fdsim": fdsim.__version__, "platform": platform.platform()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+class Manifest(Mapping[str, Any]):
+    """run.json as a mapping; `update` writes it anew as a whole."""
+
+    def __init__(self, folder: Path, facts: dict[str, Any]) -> None:
+        self.path, self._facts = folder / NAME, facts
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """Reads a run's manifest, or raises an error that names the file."""
+        path = folder / NAME
+        if not folder.is_dir():
+            raise RunFolderError(
+                str(folder), "there is no such folder", "`fdsim list runs` shows the runs there are"
+            )
+        if not path.is_file():
+            raise RunFolderError(
+                str(folder), f"not a run: it has no {NAME}", "`fdsim list runs` shows the runs there are"
+            )
+        try:
+            facts = json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, OSError) as error:
+            raise RunFolderError(
+                str(path), f"the file is damaged ({error})", "run the scenario again with --force"
+            ) from None
+        if (
+            not isinstance(facts, dict)
+            or not isinstance(facts.get("run_version"), int)
+            or "strategies" not in facts
+        ):
+            raise RunFolderError(str(path), "not a run's manifest", "run the scenario again with --force")
+        if facts["run_version"] > RUN_VERSION:
+            raise RunFolderError(
+                str(path),
+                f"written by a newer fdsim (run version {facts['run_version']})",
+                "upgrade fdsim to read it",
+            )
+        return cls(folder, facts)
+
+    def update(self, **facts: Any) -> None:
+        """Changes facts and writes the file."""
+        self._facts = {**self._facts, **facts}
+        text = json.dumps(self._facts, indent=2, ensure_ascii=False) + "\n"
+        write_whole(self.path, text.encode(), temporary=self.path.parent / TEMPORARY)
+
+    def update_strategy(self, label: str, **facts: Any) -> None:
+        """Changes facts of one strategy and writes the file."""
+        strategies = self._facts["strategies"]
+        self.update(strategies={**strategies, label: {**strategies.get(label, {}), **facts}})
+
+    def as_dict(self) -> dict[str, Any]:
+        """Answers with a copy of all facts."""
+        copied: dict[str, Any] = json.loads(json.dumps(self._facts))
+        return copied
+
+    def __getitem__(self, key: str) -> Any:
+        return self._facts[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._facts)
+
+    def __len__(self) -> int:
+        return len(self._facts)

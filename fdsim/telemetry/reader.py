@@ -1,0 +1,253 @@
+"""A run on disk, as everyone else sees it: pandas tables, read when asked for."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from fdsim.errors import RunFolderError, TraceError
+from fdsim.telemetry.disk import file_hash
+from fdsim.telemetry.lock import writer_of
+from fdsim.telemetry.manifest import Manifest
+from fdsim.telemetry.parts import part_paths, read_part
+from fdsim.telemetry.schema import TABLES, Column
+from fdsim.telemetry.strategy_log import partition
+from fdsim.telemetry.upgrade import upgraded, version_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Rounds = tuple[int | None, int | None]
+
+
+class Run:
+    """One run; every table is read anew when asked for, so a run that is going on shows its latest rows."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        Manifest.read(self.path)
+
+    def __repr__(self) -> str:
+        return f"<fdsim run {self.path}: {self.status}>"
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """run.json: status, hashes, seed, versions, accelerator, wall times, progress of the strategies."""
+        return Manifest.read(self.path).as_dict()
+
+    @property
+    def status(self) -> str:
+        """running, complete, failed or interrupted; a run whose process is gone counts as interrupted."""
+        status = str(self.manifest["status"])
+        if status == "running" and writer_of(self.path) is None:
+            return "interrupted"
+        return status
+
+    @cached_property
+    def scenario(self) -> dict[str, Any]:
+        """The fully resolved scenario, as nested tables."""
+        path = self.path / "scenario.toml"
+        try:
+            return tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunFolderError(str(path), f"the file is damaged ({error})") from None
+
+    @property
+    def strategies(self) -> list[str]:
+        """The labels of the strategies, in the scenario's order."""
+        return list(self.manifest["strategies"])
+
+    @property
+    def rounds(self) -> pd.DataFrame:
+        """One row per strategy and round."""
+        return self.read("rounds")
+
+    @property
+    def clients(self) -> pd.DataFrame:
+        """One row per strategy, round and client."""
+        return self.read("clients")
+
+    @property
+    def trace(self) -> pd.DataFrame:
+        """One row per round and client: who took part, and why not."""
+        return self.read("trace")
+
+    @property
+    def events(self) -> pd.DataFrame:
+        """The fleet's event log, where `[telemetry] events = true` kept one."""
+        return self.read("events")
+
+    def similarity(self, round_index: int | None = None, strategy: str | None = None) -> pd.DataFrame:
+        """R and N in long form, after a round (the last snapshot when none is named)."""
+        frame = self.read("similarity", strategy=strategy)
+        if round_index is None:
+            return frame[frame["round"] == frame.groupby("strategy", observed=True)["round"].transform("max")]
+        chosen = frame[frame["round"] == round_index]
+        if chosen.empty and not frame.empty:
+            there = ", ".join(str(r) for r in sorted(frame["round"].unique()))
+            raise RunFolderError(
+                str(self.path), f"no snapshot after round {round_index}", f"there are: {there}"
+            )
+        return chosen
+
+    def read(
+        self,
+        table: str,
+        *,
+        columns: Sequence[str] | None = None,
+        rounds: Rounds | None = None,
+        strategy: str | Sequence[str] | None = None,
+    ) -> pd.DataFrame:
+        """Reads part of a table: some columns, rounds a to b (b included, None is open), some strategies."""
+        if table in ("trace", "events"):
+            if strategy is not None:
+                raise RunFolderError(str(self.path), f"the table {table} is the same for all strategies")
+            return _to_pandas(self._single(table, columns, rounds), table)
+        if table not in TABLES:
+            raise RunFolderError(
+                str(self.path), f"no table called '{table}'", f"there is: trace, {', '.join(TABLES)}"
+            )
+        labels = self._labels(strategy)
+        found = [(label, self._of_strategy(table, label, columns, rounds)) for label in labels]
+        return _with_strategy(found, self.strategies, table)
+
+    def _labels(self, strategy: str | Sequence[str] | None) -> list[str]:
+        if strategy is None:
+            return self.strategies
+        labels = [strategy] if isinstance(strategy, str) else list(strategy)
+        for label in labels:
+            if label not in self.strategies:
+                raise RunFolderError(
+                    str(self.path), f"no strategy called '{label}'", f"there is: {', '.join(self.strategies)}"
+                )
+        return labels
+
+    def _of_strategy(
+        self, name: str, label: str, columns: Sequence[str] | None, rounds: Rounds | None
+    ) -> pa.Table:
+        wanted = _wanted(TABLES[name], columns, self.path)
+        folder = self.path / name / partition(label)
+        empty = pa.table({c.name: pa.array([], type=c.type) for c in TABLES[name]})
+        parts, rows = [empty], 0
+        for path in part_paths(folder):
+            table = upgraded(name, read_part(path), path)
+            rows += len(table)
+            parts.append(_some_rounds(table, rounds))
+        self._refuse_gaps(name, label, rows, folder)
+        return pa.concat_tables(parts).select(wanted)
+
+    def _refuse_gaps(self, name: str, label: str, rows: int, folder: Path) -> None:
+        facts = self.manifest["strategies"][label]
+        expected = facts.get("rows", {}).get(name)
+        if facts.get("status") == "complete" and expected is not None and rows != expected:
+            raise RunFolderError(
+                str(folder),
+                f"{rows} rows are there, {expected} were written: a part is missing",
+                "restore it from a copy",
+            )
+
+    def _single(self, name: str, columns: Sequence[str] | None, rounds: Rounds | None) -> pa.Table:
+        path = self.path / f"{name}.parquet"
+        if not path.is_file():
+            why = (
+                "the fleet is still being simulated, or was not kept"
+                if name == "trace"
+                else "no event log was kept"
+            )
+            raise RunFolderError(str(path), f"there is no such file: {why}", _SINGLE_REMEDY[name])
+        known = self.manifest.get(f"{name}_hash")
+        if known is not None and file_hash(path) != known:
+            raise RunFolderError(str(path), "the file is damaged: its bytes are not those that were written")
+        try:
+            schema = pq.read_schema(path)
+            if name == "events":
+                version_of(schema, path)
+            filters = _filters(rounds) if name == "trace" else None
+            return pq.read_table(
+                path, columns=list(columns) if columns is not None else None, filters=filters
+            )
+        except (pa.ArrowInvalid, OSError) as error:
+            raise TraceError(str(path), f"not a readable Parquet file ({error})") from None
+
+
+_SINGLE_REMEDY = {
+    "trace": "continue the run with --resume",
+    "events": "set `events = true` under [telemetry] and run again",
+}
+
+
+def _wanted(known: Sequence[Column], columns: Sequence[str] | None, path: Path) -> list[str]:
+    names = [column.name for column in known]
+    for column in columns or ():
+        if column not in names and column != "strategy":
+            raise RunFolderError(str(path), f"no column called '{column}'", "`fdsim list columns` shows them")
+    return names if columns is None else [column for column in columns if column != "strategy"]
+
+
+def _filters(rounds: Rounds | None) -> pc.Expression | None:
+    if rounds is None or rounds == (None, None):
+        return None
+    first, last = rounds
+    chosen = pc.scalar(True)
+    if first is not None:
+        chosen = chosen & (pc.field("round") >= first)
+    if last is not None:
+        chosen = chosen & (pc.field("round") <= last)
+    return chosen
+
+
+def _some_rounds(table: pa.Table, rounds: Rounds | None) -> pa.Table:
+    chosen = _filters(rounds)
+    return table if chosen is None else table.filter(chosen)
+
+
+def _to_pandas(table: pa.Table, name: str) -> pd.DataFrame:
+    """Turns rows into pandas; integers that may be null become Int32, so that a client never turns into 3.0."""
+    frame: pd.DataFrame = table.to_pandas()
+    for column in TABLES.get(name, ()):
+        if column.nullable and column.name in table.column_names:
+            frame[column.name] = _nullable(table[column.name])
+    return frame
+
+
+def _nullable(values: pa.ChunkedArray) -> pd.Series[Any]:
+    import pandas as pd
+
+    kinds = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
+    found: pd.Series[Any] = values.to_pandas(types_mapper=kinds.get)
+    return found
+
+
+def _with_strategy(found: list[tuple[str, pa.Table]], labels: list[str], name: str) -> pd.DataFrame:
+    import numpy as np
+    import pandas as pd
+
+    frame = _to_pandas(pa.concat_tables([table for _, table in found]).unify_dictionaries(), name)
+    codes = np.concatenate(
+        [np.full(len(table), labels.index(label), dtype=np.int16) for label, table in found]
+    )
+    frame.insert(0, "strategy", pd.Categorical.from_codes(codes, categories=pd.Index(labels)))
+    return frame
+
+
+def open_run(path: Path | str) -> Run:
+    """Opens a run folder for reading, finished or not."""
+    return Run(path)
+
+
+def find_runs(folder: Path | str) -> Iterator[Run]:
+    """Yields the runs in a folder and the folders below it, sorted by path."""
+    found = []
+    for place, folders, files in os.walk(folder):
+        if "run.json" in files:
+            found.append(Path(place))
+            folders.clear()
+    yield from (Run(path) for path in sorted(found))

@@ -1,0 +1,173 @@
+"""What one strategy writes while it learns, and where it goes on after an interruption."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from fdsim.errors import InputError, RunFolderError, StorageError
+from fdsim.telemetry import checkpoint
+from fdsim.telemetry.disk import TEMPORARY
+from fdsim.telemetry.manifest import Manifest
+from fdsim.telemetry.parts import GrowingTable
+from fdsim.telemetry.rows import clients_table, rounds_table, similarity_table
+from fdsim.telemetry.schema import (
+    SCHEMA_VERSION,
+    TABLES,
+    ClientRows,
+    RoundRow,
+    SimilaritySnapshot,
+    arrow_schema,
+)
+from fdsim.telemetry.settings import Telemetry
+
+#: Rows that may wait in memory before they go to disk whatever the clock says.
+_WAITING_ROWS = 65_536
+
+
+def partition(label: str) -> str:
+    """Answers with the folder name of a strategy, which readers of hive partitions turn into its label."""
+    name = "strategy=" + quote(label, safe=" ")
+    if not label or len(name.encode()) > 200:
+        raise InputError(
+            "strategies", f"{label!r} cannot name a strategy", "give it a label of 1 to about 60 characters"
+        )
+    return name.replace(" ", "%20")
+
+
+class StrategyLog:
+    """The tables and checkpoints of one strategy; use it as a context manager."""
+
+    def __init__(self, folder: Path, label: str, manifest: Manifest, settings: Telemetry) -> None:
+        self.label, self._manifest, self._settings = label, manifest, settings
+        self.next_round = 0
+        name, temporary = partition(label), folder / TEMPORARY
+        self._tables = {t: GrowingTable(folder / t / name, self._schema(t), temporary) for t in _TO_TABLE}
+        self._checkpoints, self._temporary = folder / "checkpoints" / name, temporary
+        self._last_good: checkpoint.Checkpoint | None = None
+        self._waiting: dict[str, list[Any]] = {t: [] for t in _TO_TABLE}
+        self._waiting_rows, self._rows_per_round, self._flushed_s = 0, 1, time.monotonic()
+        self._started_s = time.monotonic()
+
+    def _schema(self, table: str) -> pa.Schema:
+        return arrow_schema(TABLES[table]).with_metadata(
+            {
+                "fdsim_table": table,
+                "fdsim_schema_version": str(SCHEMA_VERSION),
+                "fdsim_scenario_hash": self._manifest["scenario_hash"],
+                "fdsim_strategy": self.label,
+            }
+        )
+
+    @property
+    def _facts(self) -> dict[str, Any]:
+        return dict(self._manifest["strategies"].get(self.label, {}))
+
+    @property
+    def finished(self) -> bool:
+        """Whether all its rounds are learned, or it has failed for good: it is not run again."""
+        return self._facts.get("status") in ("complete", "failed")
+
+    def prepare(self) -> None:
+        """Makes empty tables, so that every strategy can be read from the start."""
+        for table in ("rounds", "clients") if self._settings.clients else ("rounds",):
+            self._tables[table].open(0)
+
+    def __enter__(self) -> StrategyLog:
+        if self.finished:
+            return self
+        self._last_good = checkpoint.last_good(self._checkpoints)
+        self.next_round = self._last_good.next_round if self._last_good else 0
+        for name, table in self._tables.items():
+            if name == "rounds" or table.folder.is_dir() or (name == "clients" and self._settings.clients):
+                table.open(self.next_round)
+        if self._tables["rounds"].rows != self.next_round:
+            raise RunFolderError(
+                str(self._tables["rounds"].folder),
+                f"{self._tables['rounds'].rows} rounds are there, the checkpoint says {self.next_round}",
+                "restore the missing parts from a copy, or run again with --force",
+            )
+        self._manifest.update_strategy(self.label, status="running", rounds_done=self.next_round)
+        self._started_s = self._flushed_s = time.monotonic()
+        return self
+
+    def checkpoint_state(self) -> dict[str, Any] | None:
+        """Answers with the state to go on from, or None when the strategy starts at round 0."""
+        return self._last_good.state() if self._last_good else None
+
+    def append(self, row: RoundRow, clients: ClientRows, snapshot: SimilaritySnapshot | None = None) -> None:
+        """Takes one round; it is on disk after `flush_every_s` at the latest."""
+        self._waiting["rounds"].append(row)
+        rows = 1
+        if self._settings.clients:
+            self._waiting["clients"].append(clients)
+            self._rows_per_round = len(clients.outcome)
+            rows += self._rows_per_round
+        if snapshot is not None:
+            self._waiting["similarity"].append(snapshot)
+            rows += len(snapshot.first)
+        self._waiting_rows += rows
+        late = time.monotonic() - self._flushed_s >= self._settings.flush_every_s
+        if late or self._waiting_rows >= _WAITING_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Puts all waiting rows on disk."""
+        for name, waiting in self._waiting.items():
+            table = self._tables[name]
+            if waiting and not table.folder.is_dir():
+                table.open(0)
+            # An interrupt may have come after the rows went to disk and before they were let go.
+            fresh = [record for record in waiting if record.round >= table.next_round]
+            if fresh:
+                rows = _TO_TABLE[name](fresh)
+                each = self._rows_per_round if name == "clients" else 1
+                table.append(rows, next_round=fresh[-1].round + 1, rows_per_round=each)
+            self._waiting[name] = []
+        self._waiting_rows, self._flushed_s = 0, time.monotonic()
+
+    def checkpoint(self, state: dict[str, Any], next_round: int) -> None:
+        """Puts rows and state on disk, in this order: a checkpoint never promises rows that are not there."""
+        self.flush()
+        checkpoint.save(self._checkpoints, state, next_round, temporary=self._temporary)
+
+    def finish(self) -> None:
+        """Marks the strategy as complete; its checkpoints are not needed any more."""
+        self.flush()
+        self._end(status="complete")
+        checkpoint.clear(self._checkpoints)
+
+    def fail(self, message: str) -> None:
+        """Marks the strategy as failed for good (NaN, say); the others go on."""
+        self.flush()
+        self._end(status="failed", message=message)
+
+    def _end(self, **facts: Any) -> None:
+        wall_s = self._facts.get("wall_s", 0.0) + time.monotonic() - self._started_s
+        rows = {name: table.rows for name, table in self._tables.items()}
+        self._manifest.update_strategy(
+            self.label, rounds_done=rows["rounds"], rows=rows, wall_s=round(wall_s, 3), **facts
+        )
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: object
+    ) -> None:
+        if self.finished or kind is None:
+            if not self.finished:
+                self.flush()
+            return
+        if not isinstance(value, StorageError):
+            self.flush()
+            self._end(status="interrupted" if issubclass(kind, KeyboardInterrupt) else "stopped")
+
+
+_TO_TABLE: dict[str, Callable[[Any], pa.Table]] = {
+    "rounds": rounds_table,
+    "clients": clients_table,
+    "similarity": similarity_table,
+}

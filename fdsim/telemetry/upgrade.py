@@ -1,0 +1,50 @@
+"""Files of older schema versions, read as if they were of today's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+
+from fdsim.errors import RunFolderError
+from fdsim.telemetry.schema import SCHEMA_VERSION, TABLES
+
+#: One step from a version to the next: takes the table's name and rows, answers with the rows as the next version
+#: has them. Columns that are merely new need no step: their `since` says that older files have null there.
+Step = Callable[[str, pa.Table], pa.Table]
+
+#: version → the step that leads away from it; a version that only adds columns has none.
+STEPS: Mapping[int, Step] = {}
+
+
+def version_of(schema: pa.Schema, path: Path) -> int:
+    """Answers with a file's schema version, or raises an error when this fdsim cannot read it."""
+    text = (schema.metadata or {}).get(b"fdsim_schema_version", b"").decode()
+    if not text.isdigit():
+        raise RunFolderError(str(path), "not a table of fdsim: its metadata has no schema version")
+    if int(text) > SCHEMA_VERSION:
+        raise RunFolderError(
+            str(path), f"written by a newer fdsim (schema {text})", "upgrade fdsim to read it"
+        )
+    return int(text)
+
+
+def upgraded(name: str, table: pa.Table, path: Path, steps: Mapping[int, Step] = STEPS) -> pa.Table:
+    """Answers with the rows of a file as today's schema has them, whatever version wrote it."""
+    version = version_of(table.schema, path)
+    for step in range(version, SCHEMA_VERSION):
+        if step in steps:
+            table = steps[step](name, table)
+    columns = {}
+    for column in TABLES[name]:
+        if column.name in table.column_names:
+            found = table[column.name]
+            columns[column.name] = found if found.type == column.type else found.cast(column.type)
+        elif column.since > version:
+            columns[column.name] = pa.nulls(len(table), column.type)
+        else:
+            raise RunFolderError(
+                str(path), f"column '{column.name}' is missing", "restore the file from a copy"
+            )
+    return pa.table(columns)
