@@ -94,8 +94,8 @@ def _files(folder: Path) -> list[Path]:
 class _HashingSink:
     """A file for torch.save to write to, which hashes as it goes.
 
-    torch's writer turns an error of the file into one of its own without the reason, so the reason is kept here
-    and the rest of the bytes are let fall.
+    torch's writer turns an error of the file into one of its own without the reason, so the reason is kept
+    here and the rest of the bytes are let fall.
     """
 
     def __init__(self, file: BinaryIO) -> None:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
-import threading
 import time
-import tomllib
 from pathlib import Path
-from types import FrameType
-from typing import Any, Required, TypedDict, Unpack
+from typing import Any, Unpack
 
 from fdsim.errors import RunFolderError, StorageError
 from fdsim.telemetry.disk import TEMPORARY, file_hash, storage_errors, write_whole
 from fdsim.telemetry.events import EventsWriter
+from fdsim.telemetry.facts import RunFacts, refuse_change, settings_in
 from fdsim.telemetry.lock import LOCK_NAME, RunLock
 from fdsim.telemetry.manifest import NAME as MANIFEST_NAME
 from fdsim.telemetry.manifest import RUN_VERSION, Manifest, now, versions
@@ -38,22 +35,6 @@ OWN_NAMES = (
 )
 
 
-class RunFacts(TypedDict, total=False):
-    """What is known of a run before it starts."""
-
-    scenario_toml: Required[str]
-    scenario_hash: Required[str]
-    seed: Required[int]
-    name: Required[str]
-    strategies: Required[list[str]]
-    rounds: Required[int]
-    telemetry: Telemetry
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM came: the run ends as it does on Ctrl-C."""
-
-
 class RunFolder:
     """The writer's side of a run; made by `create` or `resume`, used as a context manager."""
 
@@ -62,7 +43,6 @@ class RunFolder:
         self._lock = lock
         self._started_s = time.monotonic()
         self._wall_before_s = float(manifest.get("wall_s") or 0.0)
-        self._old_handler: Any = None
 
     @classmethod
     def create(cls, path: Path | str, *, force: bool = False, **facts: Unpack[RunFacts]) -> RunFolder:
@@ -86,20 +66,20 @@ class RunFolder:
             if not (path / MANIFEST_NAME).exists():
                 return cls._start(path, lock, facts)
             manifest = Manifest.read(path)
-            _refuse_change(path, manifest, facts)
+            refuse_change(path, manifest, facts)
             _clear(path, (TEMPORARY,))
             for stray in path.glob(".trace.parquet.*.tmp"):
                 stray.unlink()
             if manifest["status"] != "complete":
                 manifest.update(status="running", message=None, sessions=[*manifest["sessions"], _session()])
-            return cls(path, lock, manifest, facts.get("telemetry", Telemetry()))
+            return cls(path, lock, manifest, settings_in(facts["scenario_toml"]))
         except BaseException:
             lock.release()
             raise
 
     @classmethod
     def _start(cls, path: Path, lock: RunLock, facts: RunFacts) -> RunFolder:
-        settings = facts.get("telemetry", Telemetry())
+        settings = settings_in(facts["scenario_toml"])
         names = [partition(label) for label in facts["strategies"]]
         if len(set(names)) != len(names):
             raise RunFolderError(
@@ -159,18 +139,15 @@ class RunFolder:
         )
 
     def complete(self, *, wall_s: float | None = None) -> None:
-        """Marks the run as complete."""
+        """Marks the run as complete; `wall_s` is the real time since this process took the run up."""
         self._end("complete", wall_s=wall_s)
         _clear(self.path, (TEMPORARY, "checkpoints"))
 
     def _end(self, status: str, *, wall_s: float | None = None, message: str | None = None) -> None:
-        if wall_s is None:
-            wall_s = self._wall_before_s + time.monotonic() - self._started_s
+        wall_s = self._wall_before_s + (time.monotonic() - self._started_s if wall_s is None else wall_s)
         self.manifest.update(status=status, message=message, ended_at=now(), wall_s=round(wall_s, 3))
 
     def __enter__(self) -> RunFolder:
-        if threading.current_thread() is threading.main_thread():
-            self._old_handler = signal.signal(signal.SIGTERM, _terminate)
         return self
 
     def __exit__(
@@ -180,8 +157,6 @@ class RunFolder:
             if self.manifest["status"] == "running":
                 self._record_end(kind, value)
         finally:
-            if self._old_handler is not None:
-                signal.signal(signal.SIGTERM, self._old_handler)
             self._lock.release()
 
     def _record_end(self, kind: type[BaseException] | None, value: BaseException | None) -> None:
@@ -195,10 +170,6 @@ class RunFolder:
             # The disk that ended the run may refuse this too; the error on its way up says so.
             if value is None:
                 raise
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise Terminated
 
 
 def _session() -> dict[str, Any]:
@@ -243,42 +214,6 @@ def _exists(path: Path) -> RunFolderError:
     return RunFolderError(
         str(path), f"an unfinished run is there ({status})", "go on with --resume, or start anew with --force"
     )
-
-
-def _refuse_change(path: Path, manifest: Manifest, facts: RunFacts) -> None:
-    if manifest["scenario_hash"] == facts["scenario_hash"]:
-        return
-    try:
-        old = flat(tomllib.loads((path / "scenario.toml").read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise RunFolderError(str(path / "scenario.toml"), f"the file is damaged ({error})") from None
-    new = flat(tomllib.loads(facts["scenario_toml"]))
-    changed = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
-    what = ", ".join(f"{key} ({_shown(old, key)} → {_shown(new, key)})" for key in changed[:8])
-    if len(changed) > 8:
-        what += f" and {len(changed) - 8} more"
-    raise RunFolderError(
-        str(path),
-        f"the scenario has changed since the run began: {what or 'a file or class it names'}",
-        "undo the change to resume, choose another --out, or start anew with --force",
-    )
-
-
-def _shown(table: dict[str, Any], key: str) -> str:
-    return repr(table[key]) if key in table else "absent"
-
-
-def flat(table: Any, prefix: str = "") -> dict[str, Any]:
-    """Answers with a nested table as dotted keys: {"net.kind": "mlp", "strategies[0].kind": "fdms", …}."""
-    if isinstance(table, dict) and table:
-        return {
-            k: v
-            for key, item in table.items()
-            for k, v in flat(item, f"{prefix}.{key}" if prefix else key).items()
-        }
-    if isinstance(table, list) and any(isinstance(item, dict) for item in table):
-        return {k: v for i, item in enumerate(table) for k, v in flat(item, f"{prefix}[{i}]").items()}
-    return {prefix: table}
 
 
 def _clear(path: Path, names: tuple[str, ...]) -> None:

@@ -1,7 +1,7 @@
 """One writer per run folder.
 
-The operating system holds the lock for as long as the process lives, so a dead process never leaves one behind,
-whatever killed it; the file's text only says who holds it.
+The operating system holds the lock for as long as the process lives, so a dead process never leaves one
+behind, whatever killed it; the file's text only says who holds it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A table on disk that grows: a folder of part files of which only the last one changes.
 
-New rows go into the last part, which is written anew as a whole and renamed over the old one, until it is full;
-then the next part begins. So at every moment the folder holds each row once, in order, in files that open. Merging
-many small files at the end instead would need a moment in which rows are there twice or not at all. The boundaries
-between parts depend on the rows alone, not on when they were flushed.
+New rows go into the last part, which is written anew as a whole and renamed over the old one, until it is
+full; then the next part begins. So at every moment the folder holds each row once, in order, in files that
+open. Merging many small files at the end instead would need a moment in which rows are there twice or not at
+all. The boundaries between parts depend on the rows alone, not on when they were flushed.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class GrowingTable:
             self._write(index, rows.slice(0, room))
             index, before, rows = index + 1, before + room, rows.slice(room)
         self._write(index, rows)
-        # One assignment: an interrupt leaves the old state or the new one; writing the same rows again is harmless.
+        # One assignment: an interrupt leaves the old state or the new one, and rows may be written twice.
         self._tail = _Tail(index, rows.combine_chunks(), before, next_round)
 
     def _write(self, index: int, rows: pa.Table) -> None:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from fdsim.errors import RunFolderError, TraceError
 from fdsim.telemetry.disk import file_hash
+from fdsim.telemetry.facts import flat
 from fdsim.telemetry.lock import writer_of
 from fdsim.telemetry.manifest import Manifest
 from fdsim.telemetry.parts import part_paths, read_part
@@ -24,6 +25,8 @@ from fdsim.telemetry.upgrade import upgraded, version_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fdsim.scenario import Scenario
 
 Rounds = tuple[int | None, int | None]
 
@@ -52,11 +55,18 @@ class Run:
         return status
 
     @cached_property
-    def scenario(self) -> dict[str, Any]:
-        """The fully resolved scenario, as nested tables."""
+    def scenario(self) -> Scenario:
+        """The fully resolved scenario; classes of your own that it names must be importable."""
+        from fdsim.scenario import load_scenario
+
+        return load_scenario(self.path / "scenario.toml")
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The fully resolved scenario as dotted keys, read without importing anything it names."""
         path = self.path / "scenario.toml"
         try:
-            return tomllib.loads(path.read_text(encoding="utf-8"))
+            return flat(tomllib.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError) as error:
             raise RunFolderError(str(path), f"the file is damaged ({error})") from None
 
@@ -210,7 +220,7 @@ def _some_rounds(table: pa.Table, rounds: Rounds | None) -> pa.Table:
 
 
 def _to_pandas(table: pa.Table, name: str) -> pd.DataFrame:
-    """Turns rows into pandas; integers that may be null become Int32, so that a client never turns into 3.0."""
+    """Turns rows into pandas; integers that may be null become Int32, so that a client is never 3.0."""
     frame: pd.DataFrame = table.to_pandas()
     for column in TABLES.get(name, ()):
         if column.nullable and column.name in table.column_names:
@@ -234,7 +244,8 @@ def _with_strategy(found: list[tuple[str, pa.Table]], labels: list[str], name: s
     codes = np.concatenate(
         [np.full(len(table), labels.index(label), dtype=np.int16) for label, table in found]
     )
-    frame.insert(0, "strategy", pd.Categorical.from_codes(codes, categories=pd.Index(labels)))
+    strategy = pd.Series(pd.Categorical.from_codes(codes, categories=pd.Index(labels)))
+    frame.insert(0, "strategy", strategy)
     return frame
 
 

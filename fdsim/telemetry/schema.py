@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from fdsim.trace import Cause, Outcome
 
-#: Raised whenever a column is renamed, retyped or added after a release; upgrade.py reads what older ones wrote.
+#: Raised whenever a column is renamed, retyped or added after a release; upgrade.py reads older files.
 SCHEMA_VERSION = 1
 _WORDS = pa.dictionary(pa.int8(), pa.string())
 
@@ -158,7 +158,7 @@ class RoundRow:
 
 @dataclass(frozen=True)
 class ClientRows:
-    """One round of the clients table: arrays over all K clients; codes as in fdsim.trace; -1, NaN are null."""
+    """One round of the clients table: arrays over all K clients, codes of fdsim.trace; -1, NaN are null."""
 
     round: int
     outcome: np.ndarray

@@ -10,8 +10,8 @@ import pyarrow as pa
 from fdsim.errors import RunFolderError
 from fdsim.telemetry.schema import SCHEMA_VERSION, TABLES
 
-#: One step from a version to the next: takes the table's name and rows, answers with the rows as the next version
-#: has them. Columns that are merely new need no step: their `since` says that older files have null there.
+#: One step from a version to the next: takes the table's name and rows, answers with the rows as the next
+#: version has them. Columns that are merely new need no step: by their `since`, older files have null there.
 Step = Callable[[str, pa.Table], pa.Table]
 
 #: version → the step that leads away from it; a version that only adds columns has none.

@@ -1,0 +1,147 @@
+"""A run without learning: a stand-in engine whose numbers depend on all earlier rounds, for tests of the telemetry.
+
+As a script: `python fake_run.py FOLDER [--resume] [--rounds N] …` writes a run and can be killed at any moment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fdsim.rng import stream
+from fdsim.telemetry.folder import RunFolder
+from fdsim.telemetry.schema import CLIENT_COLUMNS, ROUND_COLUMNS, ClientRows, RoundRow, SimilaritySnapshot
+from fdsim.trace import Cause, Outcome, plain_round, write_trace
+
+
+class FakeLearner:
+    """A random walk with a state of every kind that a checkpoint must keep."""
+
+    def __init__(self, clients: int, seed: int, label: str) -> None:
+        self.rng = stream(seed, "fake", label)
+        self.params = torch.zeros(300)
+        self.scores = np.zeros((clients, clients), np.float32)
+        self.next_round = 0
+
+    def as_state(self) -> dict[str, Any]:
+        return {
+            "rng": self.rng.bit_generator.state,
+            "params": self.params,
+            "scores": self.scores,
+            "sets": {3: (1, 2), 4: (5,)},
+            "next_round": self.next_round,
+        }
+
+    def from_state(self, state: dict[str, Any]) -> None:
+        self.rng.bit_generator.state = state["rng"]
+        self.params, self.scores, self.next_round = state["params"], state["scores"], state["next_round"]
+
+    def step(self) -> tuple[RoundRow, ClientRows, SimilaritySnapshot | None]:
+        clients = len(self.scores)
+        self.params = self.params + torch.from_numpy(self.rng.standard_normal(300)).float()
+        self.scores += self.rng.random((clients, clients), dtype=np.float32)
+        row, rows = (
+            fake_row(self.next_round, float(self.params.sum())),
+            fake_clients(self.next_round, clients, self.rng),
+        )
+        first, second = np.triu_indices(clients, 1)
+        snapshot = SimilaritySnapshot(self.next_round, first, second, self.scores[first, second], first + 1)
+        due = self.next_round % 3 == 2
+        self.next_round += 1
+        return row, rows, snapshot if due else None
+
+
+def fake_row(round_index: int, value: float) -> RoundRow:
+    """A row whose numbers all hang on `value`; every third round is not evaluated."""
+    facts: dict[str, Any] = {
+        c.name: value if "double" in str(c.type) else abs(int(value)) % 97 for c in ROUND_COLUMNS
+    }
+    facts |= {"round": round_index, "wall_s": time.perf_counter()}
+    if round_index % 3 == 1:
+        facts |= {"test_accuracy": None, "test_loss": None}
+    return RoundRow(**facts)
+
+
+def fake_clients(round_index: int, clients: int, rng: np.random.Generator) -> ClientRows:
+    """Client rows like those of a run: two thirds complete, the others have a stand-in."""
+    dropped = rng.random(clients) < 1 / 3
+    columns: dict[str, Any] = {}
+    for column in CLIENT_COLUMNS[2:]:
+        if "float" in str(column.type):
+            columns[column.name] = np.where(dropped, np.nan, rng.random(clients, dtype=np.float32)).astype(
+                np.float32
+            )
+        else:
+            columns[column.name] = np.where(dropped, rng.integers(0, clients, clients), -1)
+    columns["outcome"] = np.where(dropped, Outcome.dropped, Outcome.completed)
+    columns["cause"] = np.where(dropped, rng.integers(0, len(Cause), clients), -1)
+    return ClientRows(round=round_index, **columns)
+
+
+SCENARIO = 'name = "fake"\nseed = {seed}\nrounds = {rounds}\n[telemetry]\ncheckpoint_every = {every}\n'
+
+
+def fake_run(
+    folder: Path,
+    *,
+    rounds: int = 12,
+    clients: int = 6,
+    every: int = 4,
+    resume: bool = False,
+    pause_s: float = 0.0,
+    seed: int = 1,
+    labels: tuple[str, ...] = ("fdms", "<script>/é"),
+    stop_after: int | None = None,
+) -> None:
+    """Writes a run the way fdsim.run does; `stop_after` rounds it is interrupted as by Ctrl-C."""
+    text = SCENARIO.format(seed=seed, rounds=rounds, every=every)
+    facts: dict[str, Any] = dict(
+        scenario_toml=text,
+        scenario_hash=f"hash of {text}",
+        seed=seed,
+        name="fake",
+        strategies=list(labels),
+        rounds=rounds,
+    )
+    done = 0
+    with RunFolder.resume(folder, **facts) if resume else RunFolder.create(folder, **facts) as run:
+        if not run.trace_ready:
+            rng = stream(seed, "trace")
+            trace = write_trace(
+                run.trace_path, (plain_round(r, rng.random(clients) < 0.7, 60.0) for r in range(rounds))
+            )
+            run.manifest.update(trace_hash=trace.content_hash)
+        for label in labels:
+            log = run.strategy(label)
+            if log.finished:
+                continue
+            with log:
+                learner, state = FakeLearner(clients, seed, label), log.checkpoint_state()
+                if state is not None:
+                    learner.from_state(state)
+                while learner.next_round < rounds:
+                    log.append(*learner.step())
+                    if learner.next_round % every == 0:
+                        log.checkpoint(learner.as_state(), learner.next_round)
+                    done += 1
+                    if done == stop_after:
+                        raise KeyboardInterrupt
+                    time.sleep(pause_s)
+                log.finish()
+        run.complete()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--clients", type=int, default=6)
+    parser.add_argument("--every", type=int, default=4)
+    parser.add_argument("--pause-s", type=float, default=0.0)
+    fake_run(**vars(parser.parse_args()))
