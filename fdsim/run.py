@@ -14,6 +14,7 @@ import fdsim
 from fdsim.errors import NumericalError
 from fdsim.prepare import Prepared, prepare
 from fdsim.scenario import Scenario, dump_scenario
+from fdsim.telemetry.facts import RunFacts
 from fdsim.telemetry.folder import RunFolder
 from fdsim.trace import Trace, TraceRound, open_trace, write_trace
 from fdsim.view import Silent, View
@@ -81,7 +82,7 @@ def run_scenario(
     choices, view = choices or RunChoices(), view or Silent()
     began_s = time.perf_counter()
     prepared = prepare(scenario)
-    about = dict(
+    about = RunFacts(
         scenario_toml=dump_scenario(scenario),
         scenario_hash=scenario.content_hash,
         seed=scenario.seed,

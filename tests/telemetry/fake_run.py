@@ -1,6 +1,6 @@
-"""A run without learning: a stand-in engine whose numbers depend on all earlier rounds, for tests of the telemetry.
+"""A run without learning, for tests of the telemetry: its numbers depend on all earlier rounds.
 
-As a script: `python fake_run.py FOLDER [--resume] [--rounds N] …` writes a run and can be killed at any moment.
+As a script, `python fake_run.py FOLDER [--resume] [--rounds N] …`, it can be killed at any moment.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from fdsim.rng import stream
+from fdsim.telemetry.facts import RunFacts
 from fdsim.telemetry.folder import RunFolder
 from fdsim.telemetry.schema import CLIENT_COLUMNS, ROUND_COLUMNS, ClientRows, RoundRow, SimilaritySnapshot
 from fdsim.trace import Cause, Outcome, plain_round, write_trace
@@ -100,7 +101,7 @@ def fake_run(
 ) -> None:
     """Writes a run the way fdsim.run does; `stop_after` rounds it is interrupted as by Ctrl-C."""
     text = SCENARIO.format(seed=seed, rounds=rounds, every=every)
-    facts: dict[str, Any] = dict(
+    facts = RunFacts(
         scenario_toml=text,
         scenario_hash=f"hash of {text}",
         seed=seed,
