@@ -67,7 +67,14 @@ MENU: dict[str, dict[str, str]] = {
         "fedyogi": "fdsim.learning.optimisers:FedYogi",
         "fedadagrad": "fdsim.learning.optimisers:FedAdagrad",
     },
-    "strategy": {},
+    "strategy": {
+        "full": "fdsim.strategies.full:Full",
+        "dropout": "fdsim.strategies.dropout:Dropout",
+        "zero": "fdsim.strategies.zero:Zero",
+        "stale": "fdsim.strategies.stale:Stale",
+        "fdms": "fdsim.strategies.fdms:Fdms",
+        "fedvarp": "fdsim.strategies.fedvarp:FedVarp",
+    },
 }
 
 
@@ -133,7 +140,9 @@ def _load(path: str, family: str) -> type[Component]:
     found = getattr(module, class_name, None)
     if found is None:
         names = [name for name in vars(module) if isinstance(getattr(module, name), type)]
-        raise CatalogueError(family, f"module '{module_name}' has no class '{class_name}'" + nearest(class_name, names))
+        raise CatalogueError(
+            family, f"module '{module_name}' has no class '{class_name}'" + nearest(class_name, names)
+        )
     return found  # type: ignore[no-any-return]
 
 
@@ -173,7 +182,9 @@ def build(family: str, table: Any) -> Component:
     if isinstance(table, str):
         table = {"kind": table}
     if not isinstance(table, dict):
-        raise CatalogueError(family, f"{table!r} is not a table with a kind", f"write {{ kind = \"{first_kind(family)}\" }}")
+        raise CatalogueError(
+            family, f"{table!r} is not a table with a kind", f'write {{ kind = "{first_kind(family)}" }}'
+        )
     if not isinstance(table.get("kind"), str):
         raise CatalogueError(family, "the table has no kind", f"one of: {', '.join(sorted(MENU[family]))}")
     return find(family, table["kind"]).model_validate(table)
@@ -216,7 +227,9 @@ class Chosen:
             pick, serialization=core_schema.plain_serializer_function_ser_schema(dump)
         )
 
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
         # A placeholder: fdsim.scenario_schema fills the family's kinds in, once, under $defs.
         return {"x-fdsim-family": self.family}
 

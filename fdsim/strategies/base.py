@@ -9,10 +9,11 @@ Strategies import no torch at module level, so that reading a scenario stays qui
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
+from pydantic import Field
 
 from fdsim.catalogue import Component
 
@@ -31,8 +32,8 @@ STORED = -3
 """What the strategy has stored for it, see `Strategy.stored`."""
 LEFT_OUT = -4
 """It is left out: the average is taken over the others."""
-ITSELF = -5
-"""Its own true update (only the upper bound `full` can say this)."""
+STORED_ON_MEAN = -5
+"""What the strategy has stored for it, on top of the mean of the updates that arrived."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ class Cohort:
     """[M] selected clients whose update does not."""
     share: np.ndarray
     """[K] each client's say in this round; sums to 1 over the selected, 0 elsewhere."""
+    params: torch.Tensor
+    """[P] the global parameters the round starts from."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +73,21 @@ class Blend:
 
     weights: np.ndarray
     stand_in: np.ndarray
-    """[M] the client that stands in for each missing one, or MEAN, ZERO, STORED, LEFT_OUT, ITSELF."""
+    """[M] the client that stands in for each missing one, or MEAN, ZERO, STORED, LEFT_OUT, STORED_ON_MEAN."""
     similarity: np.ndarray
     """[M] the score the stand-in was chosen by; NaN where there was none."""
     correction: torch.Tensor | None = None
     """[P] added to the weighted sum."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How arrived updates are compared with each other."""
+
+    score: Literal["cosine", "distance"] = "cosine"
+    """cosine: ½(cos + 1), in 0..1; distance: −‖Δᵢ − Δⱼ‖ in the paper's units."""
+    sketch_dim: int | None = None
+    """Updates are sketched to this many numbers first; None compares them as they are."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +96,8 @@ class Arrived:
 
     similarity: np.ndarray | None = None
     """[S, S] scores of the pairs asked for by `Strategy.pairs`, NaN elsewhere; None unless `compares` is set."""
-    notes: dict[str, float] = field(default_factory=dict)
+    losses: np.ndarray | None = None
+    """[S] mean training losses."""
 
 
 class Strategy(Component):
@@ -96,13 +110,30 @@ class Strategy(Component):
     compares: ClassVar[bool] = False
     #: The engine hands every chunk of arrived updates to `keep`.
     stores: ClassVar[bool] = False
+    #: The code in `Blend.stand_in` that means "nothing better was found"; None when the rule cannot fail.
+    fallback: ClassVar[int | None] = None
+    #: Missing clients are represented by single clients, so that asking whether those are true friends makes sense.
+    befriends: ClassVar[bool] = False
 
-    name: str = ""
+    name: str = Field("", description="The name in the run's tables; the kind when empty.")
 
     @property
     def label(self) -> str:
         """The name the run's tables use: `name` if given, else the kind."""
         return self.name or self.kind.rsplit(":", 1)[-1]
+
+    @property
+    def takes_partial(self) -> bool:
+        """Whether a client that the deadline cut off in training counts as arrived with the work it had done."""
+        return False
+
+    @property
+    def comparison(self) -> Comparison:
+        """How the engine compares updates, when `compares` is set."""
+        return Comparison()
+
+    def check(self, setting: Setting) -> None:
+        """Raises an InputError when the strategy cannot run in this setting; called before any training."""
 
     def start(self, setting: Setting) -> State:
         """Makes the state before round 0."""
@@ -116,16 +147,24 @@ class Strategy(Component):
         """Answers with the [S, S] mask of pairs worth comparing; None means all of them."""
         return None
 
-    def keep(self, state: State, clients: np.ndarray, updates: torch.Tensor) -> None:
-        """Takes a chunk of arrived updates [C, P] as they stream by, when `stores` is set."""
+    def keep(self, state: State, cohort: Cohort, clients: np.ndarray, updates: torch.Tensor) -> None:
+        """Takes a chunk of arrived updates [C, P] as they stream by, when `stores` is set; changes `state` in place."""
 
     def learn(self, state: State, cohort: Cohort, arrived: Arrived) -> State:
         """Takes what the round taught and answers with the next state."""
         return state
 
-    def stored(self, state: State, clients: np.ndarray) -> torch.Tensor:
-        """Answers with the updates [M, P] stored for clients that `blend` called STORED."""
+    def stored(self, state: State, cohort: Cohort, clients: np.ndarray) -> torch.Tensor:
+        """Answers, before training, with what is stored [M, P] for clients that `blend` called STORED…"""
         raise NotImplementedError(f"{type(self).__name__} stores nothing")
+
+    def friendship(self, state: State) -> tuple[np.ndarray, np.ndarray] | None:
+        """Answers with R and N, both [K, K], when the strategy keeps them."""
+        return None
+
+    def report(self, state: State) -> dict[str, float]:
+        """Answers with columns of the rounds table that only the strategy can fill."""
+        return {}
 
 
 def renormalised(cohort: Cohort) -> np.ndarray:

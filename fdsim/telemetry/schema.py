@@ -15,6 +15,17 @@ SCHEMA_VERSION = 1
 _WORDS = pa.dictionary(pa.int8(), pa.string())
 
 
+class Substitute(IntEnum):
+    """What represented a missing client in the global update."""
+
+    client = 0
+    mean = 1
+    zero = 2
+    stored = 3
+    left_out = 4
+    stored_on_mean = 5
+
+
 @dataclass(frozen=True)
 class Column:
     """One column: its name, Arrow type and meaning (with the unit)."""
@@ -39,6 +50,7 @@ ROUND_COLUMNS = (
     Column("clients_selected", pa.int32(), "clients asked to take part"),
     Column("clients_active", pa.int32(), "clients whose update arrived in the trace"),
     Column("clients_dropped", pa.int32(), "clients asked whose update did not arrive"),
+    Column("clients_partial", pa.int32(), "dropped clients whose unfinished work the strategy took anyway"),
     Column(
         "test_accuracy",
         pa.float64(),
@@ -59,13 +71,44 @@ ROUND_COLUMNS = (
     ),
     Column("friend_hit_frac", pa.float64(), "missing clients whose stand-in is of their true cluster, share"),
     Column("fallback_frac", pa.float64(), "missing clients for whom no stand-in was found, share"),
-    Column("pairs_computed", pa.int64(), "pairs of clients whose similarity was computed"),
+    Column(
+        "friend_stable_frac",
+        pa.float64(),
+        "missing clients that kept their last stand-in, share of those whose last stand-in is active",
+    ),
+    Column(
+        "stand_ins_max",
+        pa.int32(),
+        "the most missing clients any one client stood in for; null when no single clients stand in",
+        nullable=True,
+    ),
+    Column("effective_updates", pa.float64(), "effective number of distinct updates in the blend, (Σw)²/Σw²"),
+    Column(
+        "cluster_agreement",
+        pa.float64(),
+        "adjusted Rand index of the clusters in R and the true ones, 1 for the same; null when not evaluated, "
+        "without R or above 2000 clients",
+    ),
+    Column("pairs_computed", pa.int64(), "pairs of clients whose similarity was asked for and computed"),
+    Column("pairs_multiplied", pa.int64(), "pairs inside the matrix products; all other pairs were skipped"),
+    Column("pairs_eliminated", pa.int64(), "ordered pairs that left the candidate sets after this round"),
+    Column("candidates_frac", pa.float64(), "ordered pairs still candidates, share; null without reduction"),
+    Column(
+        "theta",
+        pa.float64(),
+        "scale·Θ_t, the gap in R that eliminates a candidate; null without reduction or while infinite",
+    ),
     Column("energy_j", pa.float64(), "energy the selected devices spent on the round, J"),
     Column("bytes_down", pa.int64(), "bytes downloaded by the selected devices"),
     Column("bytes_up", pa.int64(), "bytes uploaded by the selected devices"),
     Column("wall_train_s", pa.float64(), "real time spent in local training, s"),
     Column("wall_blend_s", pa.float64(), "real time spent in similarity, friend search and blending, s"),
     Column("wall_evaluate_s", pa.float64(), "real time spent in evaluation, s"),
+    Column(
+        "wall_analytics_s",
+        pa.float64(),
+        "real time spent in the counterfactual, cluster recovery and snapshots, s",
+    ),
     Column("wall_s", pa.float64(), "real time of the whole round, s"),
 )
 
@@ -77,7 +120,9 @@ CLIENT_COLUMNS = (
     Column(
         "stand_in", pa.int32(), "client whose update stood in; null where no single client did", nullable=True
     ),
+    Column("substitute", _WORDS, "what represented a missing client; null unless it was missing"),
     Column("similarity", pa.float32(), "score the stand-in was chosen by"),
+    Column("stood_in_for", pa.int32(), "missing clients this client stood in for"),
     Column(
         "weight",
         pa.float32(),
@@ -86,6 +131,11 @@ CLIENT_COLUMNS = (
     Column("train_loss", pa.float32(), "mean loss over the client's local steps; null when not trained"),
     Column(
         "substitution_error", pa.float32(), "‖Δ̃−Δ‖² of a missing client; null unless the counterfactual is on"
+    ),
+    Column(
+        "substitution_cosine",
+        pa.float32(),
+        "cosine of Δ̃ and Δ of a missing client; null unless the counterfactual is on",
     ),
     Column(
         "true_cluster",
@@ -101,6 +151,9 @@ SIMILARITY_COLUMNS = (
     Column("second", pa.int32(), "client, the larger number of the pair"),
     Column("similarity", pa.float32(), "similarity score R of the pair"),
     Column("meetings", pa.int32(), "rounds N in which both were active, so that R could be measured"),
+    Column(
+        "distance", pa.float32(), "mean ‖Δᵢ−Δⱼ‖² of the pair in the paper's units; null when not followed"
+    ),
 )
 
 EVENT_COLUMNS = (
@@ -121,7 +174,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
 }
 
 #: Columns that travel as codes in the records and as words on disk.
-WORDS: dict[str, type[IntEnum]] = {"outcome": Outcome, "cause": Cause}
+WORDS: dict[str, type[IntEnum]] = {"outcome": Outcome, "cause": Cause, "substitute": Substitute}
 
 
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
@@ -138,6 +191,7 @@ class RoundRow:
     clients_selected: int
     clients_active: int
     clients_dropped: int
+    clients_partial: int
     test_accuracy: float | None
     test_loss: float | None
     train_loss: float | None
@@ -146,13 +200,22 @@ class RoundRow:
     friend_present_frac: float | None
     friend_hit_frac: float | None
     fallback_frac: float | None
+    friend_stable_frac: float | None
+    stand_ins_max: int | None
+    effective_updates: float | None
+    cluster_agreement: float | None
     pairs_computed: int
+    pairs_multiplied: int
+    pairs_eliminated: int
+    candidates_frac: float | None
+    theta: float | None
     energy_j: float
     bytes_down: int
     bytes_up: int
     wall_train_s: float
     wall_blend_s: float
     wall_evaluate_s: float
+    wall_analytics_s: float
     wall_s: float
 
 
@@ -164,19 +227,26 @@ class ClientRows:
     outcome: np.ndarray
     cause: np.ndarray
     stand_in: np.ndarray
+    substitute: np.ndarray
     similarity: np.ndarray
+    stood_in_for: np.ndarray
     weight: np.ndarray
     train_loss: np.ndarray
     substitution_error: np.ndarray
+    substitution_cosine: np.ndarray
     true_cluster: np.ndarray
 
 
 @dataclass(frozen=True)
 class SimilaritySnapshot:
-    """R and N of a strategy after a round, for the pairs that have met: first < second."""
+    """R and N of a strategy after a round, for the pairs that were compared: first < second.
+
+    `distance` is the pair's mean ‖Δᵢ − Δⱼ‖² in the paper's units, NaN where it was not followed.
+    """
 
     round: int
     first: np.ndarray
     second: np.ndarray
     similarity: np.ndarray
     meetings: np.ndarray
+    distance: np.ndarray

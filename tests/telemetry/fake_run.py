@@ -51,7 +51,9 @@ class FakeLearner:
             fake_clients(self.next_round, clients, self.rng),
         )
         first, second = np.triu_indices(clients, 1)
-        snapshot = SimilaritySnapshot(self.next_round, first, second, self.scores[first, second], first + 1)
+        snapshot = SimilaritySnapshot(
+            self.next_round, first, second, self.scores[first, second], first + 1, self.scores[first, second]
+        )
         due = self.next_round % 3 == 2
         self.next_round += 1
         return row, rows, snapshot if due else None

@@ -1,0 +1,50 @@
+"""What the engine asks of a trainer: any class with these members will do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+from torch import Tensor
+
+
+class Chunk(Protocol):
+    """Some clients' results: `updates` [C, P] are w_k − w_t, `losses` [C] the mean over their local steps.
+
+    A loss is NaN where the loss itself or the client's update is not finite.
+    """
+
+    @property
+    def clients(self) -> np.ndarray: ...
+    @property
+    def updates(self) -> Tensor: ...
+    @property
+    def losses(self) -> Tensor: ...
+
+
+class Evaluation(Protocol):
+    """How good the parameters are on the test set."""
+
+    @property
+    def accuracy(self) -> float: ...
+    @property
+    def loss(self) -> float: ...
+
+
+class Trainer(Protocol):
+    """Trains clients from given parameters. The same call gives the same bits, whatever else was trained before it."""
+
+    def initial(self) -> Tensor:
+        """Answers with the parameters [P] a run starts from."""
+
+    def train(
+        self, start: Tensor, clients: np.ndarray, round_index: int, work_frac: np.ndarray | None = None
+    ) -> Iterator[Chunk]:
+        """Yields the clients' results chunk by chunk; `work_frac` [S] cuts local work short."""
+
+    def evaluate(self, params: Tensor) -> Evaluation:
+        """Tests parameters."""
+
+    def learning_rate(self, round_index: int) -> float:
+        """Answers with the local learning rate η_L of a round."""

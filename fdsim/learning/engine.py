@@ -1,0 +1,202 @@
+"""The round loop: one strategy learns on a trace, round by round.
+
+The engine owns orchestration: it trains whoever arrives, streams their updates into the blend the strategy asked for,
+compares updates on the accelerator, steps the server optimiser and writes down what happened. Rounds are pulled from an
+iterator one at a time, so that a source of rounds may look at the learner before it answers with the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fdsim.errors import TraceError
+from fdsim.friends import CLUSTERS_UP_TO, FriendFigures, adjusted_rand_index, clusters_in, friend_figures
+from fdsim.learning.contract import Evaluation, Trainer
+from fdsim.learning.records import Account, client_rows, round_row, snapshot_of
+from fdsim.learning.round import Played, Stopwatch, attendance_of, play
+from fdsim.strategies.base import Arrived, Cohort, Setting, State, Strategy
+from fdsim.telemetry.schema import ClientRows, RoundRow, SimilaritySnapshot
+from fdsim.trace import TraceRound
+
+if TYPE_CHECKING:
+    from fdsim.learning.optimisers import ServerOptimiser
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is the same for every strategy that learns on a trace."""
+
+    trainer: Trainer
+    setting: Setting
+    optimiser: ServerOptimiser
+    global_learning_rate: float
+    evaluate_every: int = 1
+    similarity_every: int = 0
+    """Rounds between snapshots of R and N; 0 takes none, otherwise one is also taken after the last round."""
+    counterfactual: bool = False
+
+    def due(self, every: int, round_index: int) -> bool:
+        """Whether something done every so many rounds, and after the last one, is done now."""
+        return every > 0 and ((round_index + 1) % every == 0 or round_index + 1 == self.setting.rounds)
+
+
+@dataclass
+class Learner:
+    """Everything that changes from round to round."""
+
+    next_round: int
+    params: Tensor
+    optimiser_state: dict[str, Any]
+    strategy_state: State
+    analytics: dict[str, Any] = field(default_factory=dict)
+
+    def as_state(self) -> dict[str, Any]:
+        """Answers with a flat dict of tensors, arrays and numbers, as checkpoints want it."""
+        state: dict[str, Any] = {"next_round": self.next_round, "params": self.params}
+        for part in _PARTS:
+            state |= {f"{part}.{name}": value for name, value in getattr(self, part).items()}
+        return state
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Learner:
+        """Makes the learner that `as_state` described."""
+        parts: dict[str, dict[str, Any]] = {part: {} for part in _PARTS}
+        for name, value in state.items():
+            part, dot, rest = name.partition(".")
+            if dot:
+                parts[part][rest] = value
+        return cls(next_round=int(state["next_round"]), params=state["params"], **parts)
+
+    def move(self, accelerator: torch.device) -> None:
+        """Brings every tensor to the accelerator."""
+        self.params = self.params.to(accelerator)
+        for part in _PARTS:
+            held = getattr(self, part)
+            held.update({name: v.to(accelerator) for name, v in held.items() if isinstance(v, Tensor)})
+
+
+_PARTS = ("optimiser_state", "strategy_state", "analytics")
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """What a round leaves behind: a row, its clients' rows, and a snapshot when one was due."""
+
+    row: RoundRow
+    clients: ClientRows
+    snapshot: SimilaritySnapshot | None
+
+
+def begin(strategy: Strategy, task: Task) -> Learner:
+    """Makes the learner before round 0."""
+    setting = task.setting
+    strategy.check(setting)
+    analytics: dict[str, Any] = {"last_stand_in": np.full(setting.clients, -1)}
+    if strategy.compares and task.similarity_every and setting.clients <= CLUSTERS_UP_TO:
+        analytics["distance"] = np.zeros((setting.clients, setting.clients))
+        analytics["distances"] = np.zeros((setting.clients, setting.clients), dtype=np.int32)
+    return Learner(
+        next_round=0,
+        params=task.trainer.initial(),
+        optimiser_state=task.optimiser.start(setting.parameters, setting.accelerator, setting.dtype),
+        strategy_state=strategy.start(setting),
+        analytics=analytics,
+    )
+
+
+def learn(
+    strategy: Strategy, task: Task, trace: Iterable[TraceRound], learner: Learner
+) -> Iterator[RoundResult]:
+    """Lets a learner live through the rounds of a trace that it has not seen; it may be checkpointed between results."""
+    learner.move(task.setting.accelerator)
+    for trace_round in trace:
+        if trace_round.round < learner.next_round:
+            continue
+        if trace_round.clients != task.setting.clients:
+            raise TraceError(
+                f"round {trace_round.round} of the trace",
+                f"has {trace_round.clients} clients where the data are divided among {task.setting.clients}",
+                "use a trace made for as many clients",
+            )
+        yield _one_round(strategy, task, trace_round, learner)
+
+
+def _one_round(strategy: Strategy, task: Task, trace_round: TraceRound, learner: Learner) -> RoundResult:
+    watch = Stopwatch()
+    round_index = trace_round.round
+    attendance = attendance_of(strategy, task.setting, trace_round, learner.params)
+    played = play(strategy, task, learner.strategy_state, attendance, watch)
+    with watch.on("blend"):
+        figures = _learn_from(strategy, task, attendance.cohort, played, learner)
+        if played.update is not None:
+            learner.params, learner.optimiser_state = task.optimiser.step(
+                learner.params, played.update, learner.optimiser_state, task.global_learning_rate
+            )
+    evaluation: Evaluation | None = None
+    if task.due(task.evaluate_every, round_index):
+        with watch.on("evaluate"):
+            evaluation = task.trainer.evaluate(learner.params)
+    with watch.on("analytics"):
+        agreement = _cluster_agreement(strategy, task, learner) if evaluation is not None else None
+        snapshot = _snapshot(strategy, task, learner, round_index)
+    learner.next_round = round_index + 1
+    account = Account(
+        trace_round,
+        attendance,
+        played,
+        figures,
+        strategy.report(learner.strategy_state),
+        evaluation,
+        agreement,
+    )
+    return RoundResult(round_row(account, watch), client_rows(account, task.setting.true_cluster), snapshot)
+
+
+def _learn_from(
+    strategy: Strategy, task: Task, cohort: Cohort, played: Played, learner: Learner
+) -> FriendFigures:
+    """Lets strategy and analytics take in a round in which somebody arrived."""
+    if played.blend is None:
+        return FriendFigures()
+    scores = None if played.compared is None else played.compared.scores
+    learner.strategy_state = strategy.learn(learner.strategy_state, cohort, Arrived(scores, played.losses))
+    last = learner.analytics["last_stand_in"]
+    figures = friend_figures(strategy, cohort, played.blend, task.setting.true_cluster, last)
+    single = played.blend.stand_in >= 0
+    last[cohort.missing[single]] = played.blend.stand_in[single]
+    if played.compared is not None and "distance" in learner.analytics:
+        known = np.isfinite(played.compared.distances)
+        first, second = (cohort.arrived[places] for places in np.nonzero(known))
+        learner.analytics["distances"][first, second] += 1
+        mean = learner.analytics["distance"]
+        mean[first, second] += (played.compared.distances[known] - mean[first, second]) / learner.analytics[
+            "distances"
+        ][first, second]
+    return figures
+
+
+def _cluster_agreement(strategy: Strategy, task: Task, learner: Learner) -> float | None:
+    truth = task.setting.true_cluster
+    if truth is None or task.setting.clients > CLUSTERS_UP_TO:
+        return None
+    friendship = strategy.friendship(learner.strategy_state)
+    if friendship is None:
+        return None
+    return adjusted_rand_index(clusters_in(*friendship, count=len(np.unique(truth))), truth)
+
+
+def _snapshot(
+    strategy: Strategy, task: Task, learner: Learner, round_index: int
+) -> SimilaritySnapshot | None:
+    if not task.due(task.similarity_every, round_index):
+        return None
+    friendship = strategy.friendship(learner.strategy_state)
+    if friendship is None:
+        return None
+    return snapshot_of(round_index, friendship, learner.analytics.get("distance"))

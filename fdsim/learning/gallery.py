@@ -1,0 +1,138 @@
+"""Keeps a round's arrived updates until they have been compared: whole, or as sketches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fdsim.rng import stream
+from fdsim.strategies.base import Comparison, Setting
+
+#: Rows multiplied at a time; only the upper triangle of panels is computed.
+_PANEL = 64
+
+
+class Sketch:
+    """A seeded count sketch of P numbers to m: shuffle, flip signs, add up m groups of equal size.
+
+    Inner products are kept without bias. Two coordinates meet in a group with probability at most 1/m, so for unit
+    vectors the variance of an inner product is at most 2/m, and by Chebyshev and the union bound a cosine of two sketches
+    is within 2ε/(1 − ε) of the true one with probability at least 1 − 6/(m·ε²). A fresh sketch each round lets these
+    errors average out in R. Groups are sums over a fixed order, so accelerators repeat themselves to the bit.
+    """
+
+    def __init__(self, setting: Setting, sketch_dim: int, *, round_index: int) -> None:
+        rng = stream(setting.seed, "sketch", round_index)
+        group = -(-setting.parameters // sketch_dim)
+        places = np.zeros(sketch_dim * group, dtype=np.int64)
+        signs = np.zeros(sketch_dim * group, dtype=np.int8)
+        slots = rng.permutation(sketch_dim * group)[: setting.parameters]
+        places[slots] = np.arange(setting.parameters)
+        signs[slots] = rng.integers(0, 2, setting.parameters) * 2 - 1
+        self._shape = (sketch_dim, group)
+        self._places = torch.as_tensor(places, device=setting.accelerator)
+        self._signs = torch.as_tensor(signs, device=setting.accelerator).to(setting.dtype)
+
+    def of(self, updates: Tensor) -> Tensor:
+        """Sketches updates [C, P] to [C, m]."""
+        shuffled = updates[:, self._places].mul_(self._signs)
+        return shuffled.view(len(updates), *self._shape).sum(dim=2)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Groups of positions in which every pair worth comparing lies; pairs across groups are never multiplied."""
+
+    groups: list[np.ndarray]
+
+    @property
+    def pairs(self) -> int:
+        """The number of pairs inside the products."""
+        return sum(len(group) * (len(group) - 1) // 2 for group in self.groups)
+
+
+def blocks_of(wanted: np.ndarray | None, arrived: int) -> Blocks:
+    """Divides S clients into the connected groups of the wanted pairs [S, S]; None wants all pairs."""
+    if wanted is None:
+        return Blocks([np.arange(arrived)] if arrived > 1 else [])
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    count, label = connected_components(csr_array(wanted), directed=False)
+    groups = [np.flatnonzero(label == group) for group in range(count)]
+    return Blocks([group for group in groups if len(group) > 1])
+
+
+class Gallery:
+    """A round's updates on the accelerator, [S, P] or sketched [S, m]."""
+
+    def __init__(self, comparison: Comparison, setting: Setting, *, round_index: int, arrived: int) -> None:
+        self._sketch = None
+        if comparison.sketch_dim is not None:
+            self._sketch = Sketch(setting, comparison.sketch_dim, round_index=round_index)
+        self._arrived = arrived
+        self._rows: Tensor | None = None
+
+    def add(self, positions: np.ndarray, updates: Tensor) -> None:
+        """Takes a chunk of updates [C, P] for these places among the arrived."""
+        rows = updates if self._sketch is None else self._sketch.of(updates)
+        if len(positions) == self._arrived and np.array_equal(positions, np.arange(self._arrived)):
+            self._rows = rows  # everything came in one chunk: no copy
+            return
+        if self._rows is None:
+            self._rows = rows.new_empty(self._arrived, rows.shape[1])
+        self._rows[torch.as_tensor(positions, device=rows.device)] = rows
+
+    def products(self, blocks: Blocks) -> Tensor:
+        """Answers with the upper triangle of inner products [S, S] inside the blocks; zero elsewhere."""
+        if self._rows is None:
+            raise ValueError("no updates were added")
+        found = self._rows.new_zeros(self._arrived, self._arrived)
+        for group in blocks.groups:
+            if len(group) == self._arrived:
+                _upper_products(self._rows, found)
+            else:
+                chosen = torch.as_tensor(group, device=found.device)
+                rows = self._rows[chosen]
+                inside = rows.new_zeros(len(group), len(group))
+                _upper_products(rows, inside)
+                found[chosen.unsqueeze(1), chosen] = inside
+        return found
+
+
+def _upper_products(rows: Tensor, found: Tensor) -> None:
+    for start in range(0, len(rows), _PANEL):
+        stop = start + _PANEL
+        torch.mm(rows[start:stop], rows[start:].T, out=found[start:stop, start:])
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A round's comparisons [S, S]: the strategy's scores and the squared distances; NaN for pairs not wanted."""
+
+    scores: np.ndarray
+    distances: np.ndarray
+
+
+def compared(
+    products: np.ndarray, wanted: np.ndarray | None, comparison: Comparison, *, learning_rate: float
+) -> Compared:
+    """Turns inner products (upper triangle) of updates into scores and squared distances, in the paper's units."""
+    upper = np.triu(products.astype(np.float64))
+    whole = upper + np.triu(upper, 1).T
+    squares = np.diag(whole)
+    # Rounding may leave a tiny negative distance between equal updates.
+    distances = np.maximum(squares[:, None] + squares[None, :] - 2.0 * whole, 0.0) / learning_rate**2
+    if comparison.score == "cosine":
+        norms = np.sqrt(np.outer(squares, squares))
+        # An update of zero has no direction: it is neither like nor unlike another.
+        cosines = np.divide(whole, norms, out=np.zeros_like(whole), where=norms > 0)
+        scores = 0.5 * (np.clip(cosines, -1.0, 1.0) + 1.0)
+    else:
+        scores = -np.sqrt(distances)
+    unknown = np.eye(len(whole), dtype=bool) if wanted is None else ~wanted
+    np.fill_diagonal(unknown, True)
+    return Compared(np.where(unknown, np.nan, scores), np.where(unknown, np.nan, distances))

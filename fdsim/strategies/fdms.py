@@ -1,0 +1,111 @@
+"""Friend discovery and model substitution: the algorithm this project exists for."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from fdsim.errors import InputError
+from fdsim.strategies.base import (
+    MEAN,
+    Arrived,
+    Blend,
+    Cohort,
+    Comparison,
+    Setting,
+    State,
+    Strategy,
+    renormalised,
+)
+from fdsim.strategies.similarity import Forgetting, Precision, between, blank_book, decoded, enter
+
+
+class Fdms(Strategy):
+    """Lets a missing client's most similar active client, its friend, stand in for it.
+
+    The friend φ(k) is the active client with the highest mean similarity R[k, i] so far (ties: the lowest index). R[k]
+    cannot change while k is missing, so φ is known before any training and the aggregate is a weighted sum of the
+    arrived updates. A missing client that no active client was ever compared with, or whose best score is below
+    `min_similarity`, is left to Dropout's rule.
+    """
+
+    compares: ClassVar[bool] = True
+    befriends: ClassVar[bool] = True
+    fallback: ClassVar[int | None] = MEAN
+
+    similarity: Literal["cosine", "distance"] = Field("cosine", description="½(cos + 1), or −‖Δᵢ − Δⱼ‖.")
+    min_similarity: float | None = Field(
+        None, description="A lower best score leaves the client to Dropout's rule."
+    )
+    window: int | None = Field(
+        None, ge=1, description="Meetings remembered; older ones fade beyond that many."
+    )
+    decay: float | None = Field(
+        None, gt=0, lt=1, description="Share of a comparison's weight lost with each round."
+    )
+    sketch_dim: int | None = Field(
+        None, ge=8, description="Compare sketches of this many numbers, not whole updates."
+    )
+    precision: Precision = Field(
+        "auto", description="How R and N are kept: double, half (2 bytes), or by their size."
+    )
+    accept_partial: bool = Field(
+        False, description="Take the work of clients that the deadline cut off in training."
+    )
+
+    @model_validator(mode="after")
+    def _one_way_to_forget(self) -> Fdms:
+        if self.window is not None and self.decay is not None:
+            raise ValueError("window and decay are two ways to forget; give one of them")
+        return self
+
+    @property
+    def takes_partial(self) -> bool:
+        return self.accept_partial
+
+    @property
+    def comparison(self) -> Comparison:
+        return Comparison(self.similarity, self.sketch_dim)
+
+    @property
+    def forgetting(self) -> Forgetting:
+        """How old comparisons fade."""
+        return Forgetting(self.window, self.decay)
+
+    def check(self, setting: Setting) -> None:
+        if self.sketch_dim is not None and self.sketch_dim > setting.parameters:
+            raise InputError(
+                f"{self.label}.sketch_dim",
+                f"a sketch of {self.sketch_dim} numbers is larger than the model's {setting.parameters} parameters",
+                "choose a smaller sketch_dim, or leave it out",
+            )
+
+    def start(self, setting: Setting) -> State:
+        bounded = self.similarity == "cosine"
+        return blank_book(setting.clients, self.precision, bounded=bounded, forgetting=self.forgetting)
+
+    def blend(self, state: State, cohort: Cohort) -> Blend:
+        scores = between(state, cohort.missing, cohort.arrived)
+        scores = np.where(np.isnan(scores), -np.inf, scores)
+        best = scores.argmax(axis=1)  # the first of equals, and clients ascend
+        score = scores[np.arange(len(best)), best]
+        least = -np.inf if self.min_similarity is None else self.min_similarity
+        found = np.isfinite(score) & (score >= least)
+        weights = cohort.share[cohort.arrived].astype(np.float64)
+        np.add.at(weights, best[found], cohort.share[cohort.missing[found]])
+        weights += cohort.share[cohort.missing[~found]].sum() * renormalised(cohort)
+        return Blend(
+            weights=weights,
+            stand_in=np.where(found, cohort.arrived[best], MEAN),
+            similarity=np.where(found, score, np.nan),
+        )
+
+    def learn(self, state: State, cohort: Cohort, arrived: Arrived) -> State:
+        if arrived.similarity is not None:
+            enter(state, cohort.arrived, arrived.similarity, self.forgetting, round_index=cohort.round_index)
+        return state
+
+    def friendship(self, state: State) -> tuple[np.ndarray, np.ndarray] | None:
+        return decoded(state["R"]), state["N"]

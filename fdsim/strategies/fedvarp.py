@@ -1,0 +1,70 @@
+"""Server-side variance reduction with stored updates (FedVARP; Jhunjhunwala and others, 2022)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from fdsim.strategies.base import STORED_ON_MEAN, Blend, Cohort, Setting, State, Strategy, renormalised
+from fdsim.strategies.memory import blank_memory, check_memory, combined
+
+if TYPE_CHECKING:
+    import torch
+
+
+class FedVarp(Strategy):
+    """Corrects the mean of the arrived updates by how far their stored predecessors are from everybody's.
+
+    With y_k the last update of k (zero before its first): Δ = mean over S of (Δᵢ − yᵢ) + mean over all of y. A missing
+    client is thus represented by y_k + mean over S of (Δᵢ − yᵢ). Keeps K×P numbers.
+
+    SCAFFOLD is not offered: its control variates change every local step of the clients, which a rule for blending
+    finished updates cannot do; this is its server-side counterpart.
+    """
+
+    stores: ClassVar[bool] = True
+
+    over: Literal["everyone", "cohort"] = Field(
+        "everyone",
+        description="Whose stored updates are averaged: all clients (as published), or those selected.",
+    )
+    max_memory_gb: float = Field(4.0, gt=0, description="The most memory the stored updates may take, GB.")
+
+    def check(self, setting: Setting) -> None:
+        check_memory(self.label, setting, self.max_memory_gb)
+
+    def start(self, setting: Setting) -> State:
+        return {
+            "memory": blank_memory(setting),
+            "known": np.zeros(setting.clients, dtype=bool),
+            "share": np.array(setting.share, dtype=np.float64),
+        }
+
+    def blend(self, state: State, cohort: Cohort) -> Blend:
+        weights = renormalised(cohort)
+        # One set of coefficients for both sums, so that they cancel exactly where nobody is missing.
+        factors = (state["share"] if self.over == "everyone" else cohort.share).copy()
+        factors[cohort.arrived] -= weights
+        known = np.flatnonzero(state["known"] & (factors != 0.0))
+        missing = len(cohort.missing)
+        return Blend(
+            weights=weights,
+            stand_in=np.full(missing, STORED_ON_MEAN),
+            similarity=np.full(missing, np.nan),
+            correction=combined(state["memory"], known, factors[known]) if len(known) else None,
+        )
+
+    def keep(self, state: State, cohort: Cohort, clients: np.ndarray, updates: torch.Tensor) -> None:
+        import torch
+
+        state["memory"][torch.as_tensor(clients, device=updates.device)] = updates
+        state["known"][clients] = True
+
+    def stored(self, state: State, cohort: Cohort, clients: np.ndarray) -> torch.Tensor:
+        import torch
+
+        memory: torch.Tensor = state["memory"]
+        mean = combined(memory, cohort.arrived, renormalised(cohort))
+        return memory[torch.as_tensor(clients, device=memory.device)] - mean

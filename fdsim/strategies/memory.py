@@ -1,0 +1,42 @@
+"""The K×P memory of strategies that store what clients sent, with its price checked before the run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fdsim.errors import InputError
+from fdsim.strategies.base import Setting
+
+if TYPE_CHECKING:
+    import torch
+
+
+def check_memory(place: str, setting: Setting, max_memory_gb: float) -> None:
+    """Raises an InputError when K×P numbers are more than a strategy may keep."""
+    needed_gb = setting.clients * setting.parameters * setting.dtype.itemsize / 1e9
+    if needed_gb > max_memory_gb:
+        raise InputError(
+            f"{place}.max_memory_gb",
+            f"one stored update for each of {setting.clients} clients takes {needed_gb:.3g} GB, "
+            f"more than the {max_memory_gb:g} GB allowed",
+            "raise max_memory_gb, or choose a strategy that stores no updates, such as fdms",
+        )
+
+
+def blank_memory(setting: Setting) -> torch.Tensor:
+    """Makes the memory [K, P], filled with zeros, on the accelerator."""
+    import torch
+
+    return torch.zeros(setting.clients, setting.parameters, dtype=setting.dtype, device=setting.accelerator)
+
+
+def combined(memory: torch.Tensor, clients: np.ndarray, coefficients: np.ndarray) -> torch.Tensor:
+    """Answers with Σ coefficientₖ·memoryₖ [P] over some clients, without copying more than their non-zero rows."""
+    import torch
+
+    used = np.flatnonzero(coefficients)
+    rows = memory[torch.as_tensor(clients[used], device=memory.device)]
+    factors = torch.as_tensor(coefficients[used], dtype=memory.dtype, device=memory.device)
+    return factors @ rows
