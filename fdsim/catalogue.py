@@ -37,12 +37,33 @@ BASES: dict[str, str] = {
 
 #: family → short name → import path.
 MENU: dict[str, dict[str, str]] = {
-    "battery": {},
-    "connectivity": {},
-    "usage": {},
-    "compute": {},
-    "selection": {},
-    "participation": {},
+    "battery": {
+        "linear": "fdsim.devices.battery:Linear",
+        "tapered": "fdsim.devices.battery:Tapered",
+        "ageing": "fdsim.devices.battery:Ageing",
+        "mains": "fdsim.devices.battery:Mains",
+    },
+    "connectivity": {
+        "always_on": "fdsim.devices.connectivity:AlwaysOn",
+        "on_off": "fdsim.devices.connectivity:OnOff",
+        "mobile": "fdsim.devices.connectivity:Mobile",
+    },
+    "usage": {
+        "unattended": "fdsim.devices.usage:Unattended",
+        "spells": "fdsim.devices.usage:Spells",
+    },
+    "compute": {
+        "flops": "fdsim.devices.compute:Flops",
+        "per_sample": "fdsim.devices.compute:PerSample",
+    },
+    "selection": {
+        "all": "fdsim.devices.selection:All",
+        "random": "fdsim.devices.selection:Random",
+    },
+    "participation": {
+        "fixed_ratio": "fdsim.participation.fixed_ratio:FixedRatio",
+        "bernoulli": "fdsim.participation.bernoulli:Bernoulli",
+    },
     "data": {
         "digits": "fdsim.data.datasets:Digits",
         "synthetic": "fdsim.data.datasets:Synthetic",

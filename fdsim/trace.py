@@ -1,7 +1,8 @@
 """The seam between devices and learning: who took part in which round, and why not.
 
-A trace is a table with one row per (round, client). In memory it travels as one `TraceRound` per round (arrays over the
-clients); on disk it is one Parquet file. Devices write it, learning reads it, and neither knows the other.
+A trace is a table with one row per (round, client). In memory it travels as one `TraceRound` per round
+(arrays over the clients); on disk it is one Parquet file. Devices write it, learning reads it, and neither
+knows the other.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Cause(IntEnum):
     outage = 8
     crashed = 9
     scripted = 10
+    abandoned = 11
 
 
 class Phase(IntEnum):
@@ -98,10 +100,12 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class TraceRound:
-    """One round of a trace: what became of each of the K clients. Arrays are [K], codes are of the enums above.
+    """One round of a trace: what became of each of the K clients. Arrays are [K], codes are of the enums
+    above.
 
-    `progress` is the share of the local training work done, 0..1. Times are simulated seconds since the start of the
-    simulation; NaN where a phase was not reached. A client that was not selected has NaN times and no cause.
+    `progress` is the share of the local training work done, 0..1. Times are simulated seconds since the
+    start of the simulation; NaN where a phase was not reached. A client that was not selected has NaN times
+    and no cause.
     """
 
     round: int
@@ -145,7 +149,8 @@ class TraceRound:
 
 
 _NUMPY_TYPES: dict[str, Any] = {
-    field.name: np.int8 if pa.types.is_dictionary(field.type) else field.type.to_pandas_dtype() for field in SCHEMA
+    field.name: np.int8 if pa.types.is_dictionary(field.type) else field.type.to_pandas_dtype()
+    for field in SCHEMA
 }
 _CLIENT_COLUMNS = tuple(f.name for f in fields(TraceRound) if not f.name.startswith("round"))
 
@@ -155,13 +160,17 @@ def blank_round(round_index: int, clients: int, start_s: float, end_s: float) ->
     blanks: dict[str, np.ndarray] = {}
     for name in _CLIENT_COLUMNS:
         kind = _NUMPY_TYPES[name]
-        fill: float = NONE if name in _ENUMS else (np.nan if name.endswith("_s") or name.startswith("soc") else 0)
+        fill: float = (
+            NONE if name in _ENUMS else (np.nan if name.endswith("_s") or name.startswith("soc") else 0)
+        )
         blanks[name] = np.full(clients, fill, dtype=kind)
     blanks["outcome"][:] = Outcome.not_selected
     return TraceRound(round=round_index, round_start_s=start_s, round_end_s=end_s, **blanks)
 
 
-def plain_round(round_index: int, active: np.ndarray, interval_s: float, cause: Cause = Cause.scripted) -> TraceRound:
+def plain_round(
+    round_index: int, active: np.ndarray, interval_s: float, cause: Cause = Cause.scripted
+) -> TraceRound:
     """Makes a round from nothing but a mask [K] of who was active, for sources that know no devices."""
     made = blank_round(round_index, len(active), round_index * interval_s, (round_index + 1) * interval_s)
     made.outcome[:] = np.where(active, Outcome.completed, Outcome.dropped)
@@ -181,7 +190,9 @@ def to_table(rounds: Iterable[TraceRound]) -> pa.Table:
         if field.name == "client":
             parts = [np.arange(r.clients, dtype=np.int32) for r in rounds]
         elif field.name.startswith("round"):
-            parts = [np.full(r.clients, getattr(r, field.name), dtype=_NUMPY_TYPES[field.name]) for r in rounds]
+            parts = [
+                np.full(r.clients, getattr(r, field.name), dtype=_NUMPY_TYPES[field.name]) for r in rounds
+            ]
         else:
             parts = [np.asarray(getattr(r, field.name), dtype=_NUMPY_TYPES[field.name]) for r in rounds]
         values = np.concatenate(parts) if parts else np.empty(0, dtype=_NUMPY_TYPES[field.name])
@@ -197,12 +208,17 @@ def to_table(rounds: Iterable[TraceRound]) -> pa.Table:
 class TraceWriter:
     """Writes rounds as they come to a Parquet file that appears under its name only when complete.
 
-    `made_by` is the content hash of what made the trace; `true_cluster` [K] is stored when known. Memory stays at
-    `rows_per_group` rows whatever the length of the trace.
+    `made_by` is the content hash of what made the trace; `true_cluster` [K] is stored when known. Memory
+    stays at `rows_per_group` rows whatever the length of the trace.
     """
 
     def __init__(
-        self, path: Path, *, made_by: str = "", true_cluster: np.ndarray | None = None, rows_per_group: int = 100_000
+        self,
+        path: Path,
+        *,
+        made_by: str = "",
+        true_cluster: np.ndarray | None = None,
+        rows_per_group: int = 100_000,
     ) -> None:
         self.path = Path(path)
         self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
@@ -287,9 +303,13 @@ def _codes(column: pa.ChunkedArray, enum: type[IntEnum], path: Path) -> np.ndarr
     words = column.dictionary.to_pylist()
     unknown = [w for w in words if w is not None and w not in enum.__members__]
     if unknown:
-        raise TraceError(str(path), f"unknown {enum.__name__.lower()} '{unknown[0]}'", f"one of: {', '.join(enum.__members__)}")
+        raise TraceError(
+            str(path),
+            f"unknown {enum.__name__.lower()} '{unknown[0]}'",
+            f"one of: {', '.join(enum.__members__)}",
+        )
     mapping = np.array([enum[w] if w is not None else NONE for w in words] + [NONE], dtype=np.int8)
-    return mapping[column.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)]
+    return np.asarray(mapping[column.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)])
 
 
 def _rounds_of(table: pa.Table, clients: int, path: Path) -> Iterator[TraceRound]:
@@ -323,7 +343,9 @@ def open_trace(path: Path | str) -> Trace:
     """Opens a trace.parquet, checking that it is one and that this fdsim can read it."""
     path = Path(path)
     if not path.is_file():
-        raise TraceError(str(path), "there is no such file", "`fdsim trace make SCENARIO --out FILE` makes one")
+        raise TraceError(
+            str(path), "there is no such file", "`fdsim trace make SCENARIO --out FILE` makes one"
+        )
     try:
         file = pq.ParquetFile(path)
     except (pa.ArrowInvalid, OSError) as error:
@@ -331,7 +353,9 @@ def open_trace(path: Path | str) -> Trace:
     metadata = {k.decode(): v.decode() for k, v in (file.schema_arrow.metadata or {}).items()}
     version = int(metadata.get("fdsim_schema_version", 0))
     if version > SCHEMA_VERSION:
-        raise TraceError(str(path), f"written by a newer fdsim (schema {version})", "upgrade fdsim to read it")
+        raise TraceError(
+            str(path), f"written by a newer fdsim (schema {version})", "upgrade fdsim to read it"
+        )
     missing = [name for name in SCHEMA.names if name not in file.schema_arrow.names]
     if missing:
         raise TraceError(str(path), f"not a trace: column '{missing[0]}' is missing")

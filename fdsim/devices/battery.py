@@ -1,0 +1,231 @@
+"""Battery laws: how charge follows from load and charger. Stateless; the device owns the charge.
+
+A law answers two questions about a charge in joules under a constant `Flow`: what it is after some time,
+and when it will pass a level. Both are closed forms, so no device ever polls its battery.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from itertools import pairwise
+from typing import ClassVar, NamedTuple
+
+from pydantic import Field, field_validator
+
+from fdsim.catalogue import Component
+
+WH_J = 3_600.0
+INF = math.inf
+
+
+class Flow(NamedTuple):
+    """What acts on a battery until something changes."""
+
+    load_w: float
+    plugged: bool
+    full_j: float
+    """Charge of the full battery, J, at its present age."""
+
+
+class Battery(Component):
+    """A battery law."""
+
+    family: ClassVar[str] = "battery"
+
+    @abstractmethod
+    def full_j(self, throughput_j: float) -> float:
+        """Charge of the full battery, J, after `throughput_j` have been charged into it since the start."""
+
+    @abstractmethod
+    def after(self, charge_j: float, time_s: float, flow: Flow) -> float:
+        """Charge after some time, J, between 0 and full."""
+
+    @abstractmethod
+    def time_to_level(self, charge_j: float, level_j: float, flow: Flow) -> float:
+        """Seconds until the charge reaches a level from where it is, or inf when it never does."""
+
+
+class Mains(Battery):
+    """No battery: the device hangs on the mains and never runs out."""
+
+    def full_j(self, throughput_j: float) -> float:
+        """One joule stands for a full battery, so that the state of charge is 1."""
+        return 1.0
+
+    def after(self, charge_j: float, time_s: float, flow: Flow) -> float:
+        """Always full."""
+        return charge_j
+
+    def time_to_level(self, charge_j: float, level_j: float, flow: Flow) -> float:
+        """Never changes."""
+        return 0.0 if charge_j == level_j else INF
+
+
+class Pack(Battery):
+    """What every battery that stores something has: a capacity and a charger."""
+
+    capacity_wh: float = Field(gt=0, le=1000, description="energy of the full new battery, Wh")
+    charge_w: float = Field(gt=0, le=500, description="power of the charger below the taper, W")
+    charge_efficiency_frac: float = Field(
+        default=1.0, gt=0, le=1, description="share of charger power that is stored"
+    )
+
+    @field_validator("capacity_wh")
+    @classmethod
+    def _plausible(cls, value: float) -> float:
+        if value > 200:
+            raise ValueError(
+                f"{value} Wh is no phone, tablet or laptop; mAh are not Wh (4000 mAh at 3.85 V are 15.4 Wh)"
+            )
+        return value
+
+    def full_j(self, throughput_j: float) -> float:
+        """The capacity, which does not age here."""
+        return self.capacity_wh * WH_J
+
+
+class Linear(Pack):
+    """An ideal battery: charging at constant power until full."""
+
+    def after(self, charge_j: float, time_s: float, flow: Flow) -> float:
+        """A straight line between empty and full."""
+        load_w, plugged, full_j = flow
+        net_w = self.charge_w * self.charge_efficiency_frac - load_w if plugged else -load_w
+        charge_j += net_w * time_s
+        return 0.0 if charge_j < 0.0 else full_j if charge_j > full_j else charge_j
+
+    def time_to_level(self, charge_j: float, level_j: float, flow: Flow) -> float:
+        """Distance over slope, if the slope points there."""
+        load_w, plugged, full_j = flow
+        way_j = level_j - charge_j
+        if way_j == 0.0:
+            return 0.0
+        net_w = self.charge_w * self.charge_efficiency_frac - load_w if plugged else -load_w
+        if level_j > full_j or net_w == 0.0 or (way_j > 0.0) != (net_w > 0.0):
+            return INF
+        return way_j / net_w
+
+
+class Tapered(Pack):
+    """A lithium battery: full power up to 80 %, then falling linearly with the charge down to a floor."""
+
+    charge_efficiency_frac: float = Field(
+        default=0.9, gt=0, le=1, description="share of charger power that is stored"
+    )
+    taper_soc: float = Field(
+        default=0.8, gt=0, lt=1, description="state of charge from which charging slows down"
+    )
+    floor_frac: float = Field(
+        default=0.05, gt=0, le=1, description="least charging power, as a share of charge_w"
+    )
+
+    def charge_power_w(self, soc: float) -> float:
+        """Power that reaches the cells at a state of charge, W."""
+        share = 1.0 if soc <= self.taper_soc else 1.0 - (soc - self.taper_soc) / (1.0 - self.taper_soc)
+        return self.charge_w * self.charge_efficiency_frac * max(share, self.floor_frac)
+
+    def after(self, charge_j: float, time_s: float, flow: Flow) -> float:
+        """A straight line when unplugged, below the taper and at the floor; an exponential between."""
+        load_w, plugged, _ = flow
+        if not plugged:
+            charge_j -= load_w * time_s
+            return charge_j if charge_j > 0.0 else 0.0
+        while time_s > 0.0:
+            charge_j, used_s = self._stretch(charge_j, time_s, flow)
+            time_s -= used_s
+        return charge_j
+
+    def _regions(self, full_j: float) -> tuple[float, float, float]:
+        # Power below the taper, charge where the taper begins, charge where it meets the floor.
+        taper_j = self.taper_soc * full_j
+        return (
+            self.charge_w * self.charge_efficiency_frac,
+            taper_j,
+            taper_j + (1.0 - self.floor_frac) * (full_j - taper_j),
+        )
+
+    def _stretch(self, charge_j: float, time_s: float, flow: Flow) -> tuple[float, float]:
+        """Goes on until the time is over or the law changes its form; answers with (charge, time used)."""
+        load_w, _, full_j = flow
+        peak_w, taper_j, floor_j = self._regions(full_j)
+        net_low_w = peak_w - load_w
+        if charge_j < taper_j or (charge_j == taper_j and net_low_w <= 0.0):
+            return _line(charge_j, time_s, net_low_w, 0.0, taper_j)
+        net_floor_w = peak_w * self.floor_frac - load_w
+        if charge_j > floor_j or (charge_j == floor_j and net_floor_w >= 0.0):
+            return _line(charge_j, time_s, net_floor_w, floor_j, full_j)
+        # Between: d(charge)/dt = rate · (rest − charge), an exponential towards `rest`.
+        rate = peak_w / (full_j - taper_j)
+        rest_j = full_j - load_w / rate
+        bound_j = floor_j if rest_j > charge_j else taper_j
+        bound_s = _exponential_time(charge_j, bound_j, rest_j, rate)
+        if bound_s <= time_s:
+            return bound_j, bound_s
+        return rest_j + (charge_j - rest_j) * math.exp(-rate * time_s), time_s
+
+    def time_to_level(self, charge_j: float, level_j: float, flow: Flow) -> float:
+        """The sum of the times through the straight and the exponential parts."""
+        load_w, plugged, full_j = flow
+        if charge_j == level_j:
+            return 0.0
+        if not plugged:
+            return (charge_j - level_j) / load_w if load_w > 0.0 and charge_j > level_j else INF
+        if level_j > full_j:
+            return INF
+        peak_w, taper_j, floor_j = self._regions(full_j)
+        bounds = (0.0, taper_j, floor_j, full_j)
+        total_s = 0.0
+        rising = level_j > charge_j
+        for low_j, high_j in list(pairwise(bounds))[:: 1 if rising else -1]:
+            start_j, end_j = (max(charge_j, low_j), min(level_j, high_j))
+            if not rising:
+                start_j, end_j = min(charge_j, high_j), max(level_j, low_j)
+            if (end_j - start_j) * (1 if rising else -1) <= 0.0:
+                continue
+            if low_j == taper_j:
+                rate = peak_w / (full_j - taper_j)
+                total_s += _exponential_time(start_j, end_j, full_j - load_w / rate, rate)
+            else:
+                net_w = (peak_w if low_j < taper_j else peak_w * self.floor_frac) - load_w
+                total_s += (end_j - start_j) / net_w if (net_w > 0.0) == rising and net_w != 0.0 else INF
+        return total_s
+
+
+def _line(charge_j: float, time_s: float, net_w: float, low_j: float, high_j: float) -> tuple[float, float]:
+    """Follows a straight line until the time is over or a bound is met; at an outer bound it rests."""
+    if net_w == 0.0:
+        return charge_j, time_s
+    bound_j = high_j if net_w > 0.0 else low_j
+    bound_s = (bound_j - charge_j) / net_w
+    if bound_s > time_s:
+        return charge_j + net_w * time_s, time_s
+    # Resting at empty or full uses up all the time; an inner bound is handed to the next region.
+    return bound_j, time_s if bound_s <= 0.0 else bound_s
+
+
+def _exponential_time(start_j: float, end_j: float, rest_j: float, rate: float) -> float:
+    gap, left = rest_j - start_j, rest_j - end_j
+    if gap == 0.0 or left / gap <= 0.0 or left / gap > 1.0:
+        return INF
+    return math.log(gap / left) / rate
+
+
+class Ageing(Tapered):
+    """A lithium battery that loses capacity with every charge that passes through it."""
+
+    cycles: float = Field(
+        default=0.0, ge=0, description="full charges the battery has behind it at the start"
+    )
+    fade_per_cycle_frac: float = Field(
+        default=0.0004,
+        ge=0,
+        le=0.01,
+        description="capacity lost per full charge (0.0004: 80 % left after 500)",
+    )
+
+    def full_j(self, throughput_j: float) -> float:
+        """The new capacity less the fade, never below a fifth of it."""
+        new_j = self.capacity_wh * WH_J
+        cycles = self.cycles + throughput_j / new_j
+        return new_j * max(0.2, 1.0 - self.fade_per_cycle_frac * cycles)

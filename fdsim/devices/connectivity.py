@@ -1,0 +1,151 @@
+"""Connectivity laws: when a device is on which network, and how fast. Stateless; the device owns the link."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field, PositiveFloat
+
+from fdsim.catalogue import Component, Table
+from fdsim.devices.spells import Lengths, alternate, normals
+from fdsim.trace import Network
+
+INF = math.inf
+Frac = Annotated[float, Field(ge=0, le=1)]
+
+
+class Spell(NamedTuple):
+    """A stretch of time on one network, or on none."""
+
+    online: bool
+    length_s: float
+    network: Network = Network.wifi
+    down_bps: float = 20e6
+    up_bps: float = 8e6
+    rtt_s: float = 0.03
+
+
+class Connectivity(Component):
+    """A connectivity law."""
+
+    family: ClassVar[str] = "connectivity"
+
+    @abstractmethod
+    def spells(self, rng: np.random.Generator) -> Iterator[Spell]:
+        """Yields the device's spells from midnight of day 0; the last one lasts for ever if they end."""
+
+
+class Bandwidth(Table):
+    """How fast a network is: lognormal between devices and between sessions, the same luck down and up."""
+
+    down_bps: PositiveFloat = Field(description="median download rate, bit/s")
+    up_bps: PositiveFloat = Field(description="median upload rate, bit/s")
+    ln_sd: float = Field(
+        default=1.0, ge=0, le=4, description="standard deviation of ln(rate) over devices and sessions"
+    )
+    session_cv: float = Field(
+        default=0.4, ge=0, le=2, description="coefficient of variation between a device's sessions"
+    )
+    floor_bps: float = Field(default=0.0, ge=0, description="no session is slower than this, bit/s")
+    rtt_s: float = Field(default=0.03, ge=0, le=10, description="round-trip time, s")
+
+    @property
+    def spreads(self) -> tuple[float, float]:
+        """Standard deviations of ln(rate) between devices and within a device, which add up to `ln_sd`² in
+        square."""
+        within = math.sqrt(math.log1p(self.session_cv**2))
+        return math.sqrt(max(0.0, self.ln_sd**2 - within**2)), min(within, self.ln_sd)
+
+
+class _Sessions:
+    """One device's luck with one network: draws the rates of its sessions."""
+
+    def __init__(self, bandwidth: Bandwidth, network: Network, rng: np.random.Generator) -> None:
+        between, self._within = bandwidth.spreads
+        self._own = between * rng.standard_normal()
+        self._bandwidth, self._network = bandwidth, network
+
+    def spell(self, length_s: float, z: float) -> Spell:
+        """A session of some length; `z` is its standard normal luck."""
+        factor, b = math.exp(self._own + self._within * z), self._bandwidth
+        return Spell(
+            True,
+            length_s,
+            self._network,
+            max(b.floor_bps, b.down_bps * factor),
+            max(b.floor_bps, b.up_bps * factor),
+            b.rtt_s,
+        )
+
+
+def _offline(length_s: float) -> Spell:
+    return Spell(False, length_s, Network.none, 0.0, 0.0, 0.0)
+
+
+WIFI = Bandwidth(down_bps=40e6, up_bps=15e6, ln_sd=1.0, rtt_s=0.02)
+CELLULAR = Bandwidth(down_bps=20e6, up_bps=8e6, ln_sd=0.9, rtt_s=0.04)
+
+
+class AlwaysOn(Connectivity):
+    """A link that never goes."""
+
+    network: Literal["wifi", "cellular"] = "wifi"
+    bandwidth: Bandwidth = WIFI
+
+    def spells(self, rng: np.random.Generator) -> Iterator[Spell]:
+        """One spell for ever."""
+        yield _Sessions(self.bandwidth, Network[self.network], rng).spell(INF, float(rng.standard_normal()))
+
+
+class OnOff(Connectivity):
+    """One network that comes and goes: a semi-Markov process with lognormal spells by part of the day."""
+
+    network: Literal["wifi", "cellular"] = "wifi"
+    on: Lengths = Lengths(median_s=3600.0, ln_sd=1.0)
+    off: Lengths = Lengths(median_s=1800.0, ln_sd=1.0)
+    device_ln_sd: float = Field(default=0.0, ge=0, le=6, description="spread between devices of ln(on : off)")
+    bandwidth: Bandwidth = WIFI
+
+    def spells(self, rng: np.random.Generator) -> Iterator[Spell]:
+        """Alternates between a session and nothing."""
+        sessions = _Sessions(self.bandwidth, Network[self.network], rng)
+        luck = normals(rng)
+        tilt = self.device_ln_sd * float(rng.standard_normal())
+        for is_on, length_s in alternate(self.on, self.off, rng, tilt=tilt):
+            yield sessions.spell(length_s, next(luck)) if is_on else _offline(length_s)
+
+
+class Mobile(Connectivity):
+    """A phone between Wi-Fi, cellular and nothing: Wi-Fi comes and goes, and cellular covers some of the
+    gaps."""
+
+    wifi_on: Lengths = Lengths(median_s=2465.0, ln_sd=2.06)
+    wifi_off: Lengths = Lengths(median_s=2697.0, ln_sd=1.86)
+    cellular_frac: Frac = Field(
+        default=0.6, description="share of the gaps between Wi-Fi sessions that cellular covers"
+    )
+    no_wifi_frac: Frac = Field(default=0.0, description="share of devices that never see a Wi-Fi")
+    device_ln_sd: float = Field(
+        default=0.0, ge=0, le=6, description="spread between devices of ln(Wi-Fi on : off)"
+    )
+    wifi: Bandwidth = WIFI
+    cellular: Bandwidth = CELLULAR
+
+    def spells(self, rng: np.random.Generator) -> Iterator[Spell]:
+        """Alternates between Wi-Fi sessions and gaps, each gap cellular or dark."""
+        wifi = _Sessions(self.wifi, Network.wifi, rng)
+        cellular = _Sessions(self.cellular, Network.cellular, rng)
+        luck = normals(rng)
+        without_wifi = rng.random() < self.no_wifi_frac
+        tilt = self.device_ln_sd * float(rng.standard_normal())
+        for is_on, length_s in alternate(self.wifi_on, self.wifi_off, rng, tilt=tilt):
+            if is_on and not without_wifi:
+                yield wifi.spell(length_s, next(luck))
+            elif rng.random() < self.cellular_frac:
+                yield cellular.spell(length_s, next(luck))
+            else:
+                yield _offline(length_s)

@@ -1,0 +1,341 @@
+"""A device: the owner of a charge, a link, a screen and a charger, living from change to change.
+
+Nothing is polled. A device knows when its next change comes (`next_s`), and `advance` lives through all
+changes up to a moment, each at its own time. Between rounds nobody looks at it, so whole quiet stretches
+are lived through at once; a world that is watched wakes it at every change instead, which gives the very
+same numbers.
+
+Changes at the same instant happen in this order: charge level, link, screen, charger, outage, crash.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fdsim.devices.battery import Flow
+from fdsim.devices.connectivity import Spell
+from fdsim.devices.fleet import DeviceGroup
+from fdsim.devices.server import Eligibility
+from fdsim.devices.spells import Switch
+from fdsim.devices.trouble import Timeline
+from fdsim.errors import RunError
+from fdsim.rng import stream
+from fdsim.trace import Cause, Network, Phase
+
+INF = math.inf
+#: Called with (time, client, what, value) at every change of state.
+OnEvent = Callable[[float, int, str, float], None]
+_OFFLINE = Spell(False, INF, Network.none, 0.0, 0.0, 0.0)
+
+
+class Outage:
+    """What one device sees of one `[[trouble]]` entry."""
+
+    __slots__ = ("active", "spells", "takes", "until_s")
+
+    def __init__(self, timeline: Timeline, takes: tuple[str, ...]) -> None:
+        self.spells = timeline.follow()
+        self.takes = takes
+        self.active, self.until_s = next(self.spells)
+
+
+class Device:
+    """One simulated device."""
+
+    __slots__ = (
+        "_charger",
+        "_crashes",
+        "_level",
+        "_level_j",
+        "_link",
+        "_log",
+        "_screen",
+        "_topping_up",
+        "battery",
+        "changes",
+        "charge_j",
+        "charger_on",
+        "charger_s",
+        "client",
+        "crash_s",
+        "crashed",
+        "empty",
+        "flow",
+        "full_j",
+        "group",
+        "level_s",
+        "link",
+        "link_s",
+        "next_s",
+        "outage_s",
+        "outages",
+        "phase_w",
+        "rng",
+        "screen_on",
+        "screen_s",
+        "speed",
+        "spent_j",
+        "t_s",
+        "throughput_j",
+        "watched_j",
+    )
+
+    def __init__(self, client: int, group: DeviceGroup, seed: int, *, outages: list[Outage]) -> None:
+        self.client, self.group, self.battery, self.outages = client, group, group.battery, outages
+        self._log: OnEvent | None = None
+        self.rng = stream(seed, "device", client)
+        low, high = group.initial_soc
+        self.full_j = group.battery.full_j(0.0)
+        self.charge_j = self.full_j * float(self.rng.uniform(low, high))
+        self.speed = group.compute.speed(self.rng)
+        self._link: Iterator[Spell] = iter(group.connectivity.spells(stream(seed, "link", client)))
+        self._screen: Iterator[Switch] = iter(group.usage.screen(stream(seed, "screen", client)))
+        self._charger: Iterator[Switch] = iter(group.usage.charger(stream(seed, "charger", client)))
+        self._crashes = group.crash.spells(stream(seed, "crash", client)) if group.crash else None
+        self.t_s = self.spent_j = self.throughput_j = self.phase_w = 0.0
+        #: A charge level to stop at while a round goes on; negative for none.
+        self.watched_j = -1.0
+        self.empty, self._topping_up = self.charge_j <= 0.0, False
+        self.changes = 0
+        self.link_s = self.screen_s = self.charger_s = self.crash_s = 0.0
+        self.crashed = False
+        self._next_link(0.0)
+        self._next_screen(0.0)
+        self._next_charger(0.0)
+        self._next_crash(0.0)
+        self.outage_s = min((outage.until_s for outage in outages), default=INF)
+        self._renew()
+
+    # -- what it is like now
+
+    @property
+    def soc(self) -> float:
+        """State of charge, 0..1."""
+        return self.charge_j / self.full_j
+
+    @property
+    def plugged(self) -> bool:
+        """Whether the charger is in and has power."""
+        return (self.charger_on or self._topping_up) and not self._taken("power")
+
+    @property
+    def online(self) -> bool:
+        """Whether the device is on a network that works."""
+        return self.link.online and not self.empty and not self._taken(self.link.network.name)
+
+    def _taken(self, what: str) -> bool:
+        return (
+            any(outage.active and what in outage.takes for outage in self.outages) if self.outages else False
+        )
+
+    def low_j(self, rule: Eligibility) -> float:
+        """The charge below which the device takes no work, J."""
+        return max(rule.min_soc, self.group.low_soc) * self.full_j
+
+    def obstacle(self, rule: Eligibility, phase: Phase) -> Cause | None:
+        """Answers with what keeps the device from working in a phase, the gravest first, or None.
+
+        The link matters at check-in, download and upload; during training only if it must be unmetered.
+        """
+        if self.crashed:
+            return Cause.crashed
+        if self.empty:
+            return Cause.battery_empty
+        if phase != Phase.train or rule.requires_unmetered:
+            if not self.link.online:
+                return Cause.offline if phase == Phase.check_in else Cause.link_lost
+            if self.outages and self._taken(self.link.network.name):
+                return Cause.outage
+        if self.charge_j < self.low_j(rule):
+            return Cause.battery_low
+        if rule.requires_charging:
+            if not (self.charger_on or self._topping_up):
+                return Cause.unplugged
+            if self.outages and self._taken("power"):
+                return Cause.outage
+        if rule.requires_unmetered and self.link.network != Network.wifi:
+            return Cause.metered
+        if rule.requires_idle and self.screen_on:
+            return Cause.in_use
+        return None
+
+    # -- living
+
+    def advance(self, to_s: float) -> None:
+        """Lives through everything that happens up to and including `to_s`."""
+        while self.next_s <= to_s:
+            self._change(self.next_s)
+        if to_s > self.t_s:
+            self._settle(to_s)
+
+    def work_at(self, phase_w: float, watched_j: float = -1.0) -> None:
+        """Draws `phase_w` more from now on, and stops at a charge of `watched_j` on the way."""
+        self.phase_w, self.watched_j = phase_w, watched_j
+        self._renew()
+
+    def _settle(self, t_s: float) -> None:
+        time_s = t_s - self.t_s
+        if time_s > 0.0:
+            before_j = self.charge_j
+            self.charge_j = after_j = self.battery.after(before_j, time_s, self.flow)
+            self.spent_j += self.flow.load_w * time_s
+            if after_j > before_j:
+                self.throughput_j += after_j - before_j
+            self.t_s = t_s
+
+    def _change(self, now_s: float) -> None:
+        self._settle(now_s)
+        self.changes += 1
+        if now_s == self.level_s:
+            self._pass_level()
+        elif now_s == self.link_s:
+            self._next_link(now_s)
+        elif now_s == self.screen_s:
+            self._next_screen(now_s)
+        elif now_s == self.charger_s:
+            self._next_charger(now_s)
+        elif now_s == self.outage_s:
+            self._next_outage(now_s)
+        else:
+            self._next_crash(now_s)
+        self._renew()
+
+    def _renew(self) -> None:
+        """Works out load, flow and the next change after any change."""
+        power = self.group.power
+        plugged = self.charger_on or self._topping_up
+        if self.outages:
+            plugged = self.plugged
+        if self.empty:
+            load_w = 0.0
+        else:
+            load_w = power.idle_w + self.phase_w
+            if self.screen_on:
+                load_w += power.screen_w
+        self.flow = flow = Flow(load_w, plugged, self.full_j)
+        self.level_s = level_s = self.t_s + self._time_to_next_level(flow)
+        self.next_s = min(self.screen_s, level_s, self.link_s, self.charger_s, self.outage_s, self.crash_s)
+        if self._log is not None:
+            self._log(self.t_s, self.client, "load_w", load_w)
+            self._log(self.t_s, self.client, "soc", self.charge_j / self.full_j)
+
+    # -- charge levels
+
+    def _time_to_next_level(self, flow: Flow) -> float:
+        charge_j, time_to_level = self.charge_j, self.battery.time_to_level
+        if flow.plugged:
+            rising = None
+            if self.empty:
+                rising, level_j = "boot", self.group.boot_soc * self.full_j
+            elif self.watched_j > charge_j:
+                rising, level_j = "watched", self.watched_j
+            elif self._topping_up:
+                rising, level_j = "topped_up", self.group.usage.top_up_to_soc * self.full_j
+            if rising is not None:
+                time_s = time_to_level(charge_j, level_j, flow)
+                if time_s < INF:
+                    self._level, self._level_j = rising, level_j
+                    return time_s
+        if self.empty:
+            return INF
+        self._level, self._level_j = "empty", 0.0
+        top_up_j = self.group.usage.top_up_soc * self.full_j
+        if not flow.plugged and not self._topping_up and 0.0 < top_up_j < charge_j:
+            self._level, self._level_j = "top_up", top_up_j
+        if self._level_j < self.watched_j <= charge_j:
+            self._level, self._level_j = "watched", self.watched_j
+        return time_to_level(charge_j, self._level_j, flow)
+
+    def _pass_level(self) -> None:
+        falling = not self.flow.plugged or (self.charge_j >= self._level_j and self._level == "watched")
+        self.charge_j = self._level_j
+        if self._level == "boot":
+            self.empty = False
+            self.note("power", 1.0)
+        elif self._level == "topped_up":
+            self._topping_up = False
+            self.note("charger", float(self.charger_on))
+        elif self._level == "top_up":
+            self._topping_up = True
+            self.note("charger", 1.0)
+        elif self._level == "watched":
+            # Falling, it is now below the level; rising, it has just reached it.
+            if falling:
+                self.charge_j = math.nextafter(self._level_j, 0.0)
+        else:
+            self.empty = True
+            self.note("power", 0.0)
+
+    # -- the spells
+
+    def _next_link(self, now_s: float) -> None:
+        spell = next(self._link, None)
+        if spell is None:
+            self.link_s = INF
+            return
+        self.link = spell if spell.online else _OFFLINE
+        self.link_s = now_s + self._checked(spell.length_s, "connectivity")
+        self.note("link", float(self.link.network))
+
+    def _next_screen(self, now_s: float) -> None:
+        spell = next(self._screen, None)
+        if spell is None:
+            self.screen_s = INF
+            return
+        self.screen_on = spell.on
+        self.screen_s = now_s + self._checked(spell.length_s, "usage")
+        self.note("screen", float(spell.on))
+
+    def _next_charger(self, now_s: float) -> None:
+        spell = next(self._charger, None)
+        if spell is None:
+            self.charger_s = INF
+            return
+        self.charger_on, self._topping_up = spell.on, False
+        self.charger_s = now_s + self._checked(spell.length_s, "usage")
+        if spell.on:
+            # A battery ages between charges; what is in it stays in it.
+            self.full_j = max(self.battery.full_j(self.throughput_j), self.charge_j)
+        self.note("charger", float(spell.on))
+
+    def _next_outage(self, now_s: float) -> None:
+        for outage in self.outages:
+            if outage.until_s == now_s:
+                spell = next(outage.spells, None)
+                outage.active = spell.on if spell else False
+                outage.until_s = now_s + spell.length_s if spell else INF
+                self.note("outage", float(outage.active))
+        self.outage_s = min(outage.until_s for outage in self.outages)
+
+    def _next_crash(self, now_s: float) -> None:
+        if self._crashes is None:
+            self.crash_s = INF
+            return
+        self.crashed, length_s = next(self._crashes)
+        self.crash_s = now_s + length_s
+        self.note("crashed", float(self.crashed))
+
+    def _checked(self, length_s: float, family: str) -> float:
+        if length_s > 0.0:
+            return length_s
+        law: Any = getattr(self.group, family)
+        raise RunError(
+            f"{family} '{law.kind}' of client {self.client} gave a spell of {length_s} s; it must be above 0"
+        )
+
+    def tell(self, on_event: OnEvent) -> None:
+        """Tells `on_event` of the present state, and of every change from now on."""
+        self._log = on_event
+        self.note("link", float(self.link.network))
+        self.note("screen", float(self.screen_on))
+        self.note("charger", float(self.charger_on or self._topping_up))
+        self.note("power", float(not self.empty))
+        self.note("load_w", self.flow.load_w)
+        self.note("soc", self.soc)
+
+    def note(self, what: str, value: float) -> None:
+        """Tells the event log, if there is one, of a change at this moment."""
+        if self._log is not None:
+            self._log(self.t_s, self.client, what, value)

@@ -1,0 +1,69 @@
+"""Selection laws: whom the server asks to take part in a round."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, PositiveInt, model_validator
+
+from fdsim.catalogue import Component
+
+
+class Selection(Component):
+    """A selection law."""
+
+    family: ClassVar[str] = "selection"
+
+    pool: Literal["all", "eligible"] = Field(
+        default="all", description="choose among all clients, or among those eligible when the round starts"
+    )
+
+    @abstractmethod
+    def target(self, clients: int) -> int:
+        """How many reports the server wants of `clients` clients."""
+
+    @abstractmethod
+    def choose(self, candidates: np.ndarray, wanted: int, rng: np.random.Generator) -> np.ndarray:
+        """Chooses up to `wanted` of the candidates, ascending."""
+
+
+class All(Selection):
+    """Everybody is asked."""
+
+    def target(self, clients: int) -> int:
+        """Everybody."""
+        return clients
+
+    def choose(self, candidates: np.ndarray, wanted: int, rng: np.random.Generator) -> np.ndarray:
+        """All candidates."""
+        return candidates
+
+
+class Random(Selection):
+    """A random sample without replacement, of a fixed size or share."""
+
+    clients_per_round: PositiveInt | None = Field(default=None, description="reports wanted in a round")
+    frac: float | None = Field(
+        default=None, gt=0, le=1, description="reports wanted, as a share of all clients"
+    )
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Random:
+        if (self.clients_per_round is None) == (self.frac is None):
+            raise ValueError("give either clients_per_round or frac")
+        return self
+
+    def target(self, clients: int) -> int:
+        """The fixed number, or the share rounded up; never more than there are."""
+        if self.clients_per_round is not None:
+            return min(self.clients_per_round, clients)
+        return math.ceil((self.frac or 0.0) * clients - 1e-9)
+
+    def choose(self, candidates: np.ndarray, wanted: int, rng: np.random.Generator) -> np.ndarray:
+        """Each candidate with the same chance."""
+        if wanted >= len(candidates):
+            return candidates
+        return np.sort(rng.choice(candidates, size=wanted, replace=False))

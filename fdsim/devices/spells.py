@@ -1,0 +1,97 @@
+"""Alternating spells: how long a thing stays on and off, by the part of the day in which the spell starts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from pydantic import BeforeValidator, Field
+
+from fdsim.catalogue import Table
+
+DAY_S = 86_400.0
+HOUR_S = 3_600.0
+
+#: Night is 23–06 h, morning 06–12 h, afternoon 12–18 h, evening 18–23 h; hour of day → index of its part.
+PART_OF_HOUR = (0,) * 6 + (1,) * 6 + (2,) * 6 + (3,) * 5 + (0,)
+PARTS = ("night", "morning", "afternoon", "evening")
+
+#: Random numbers are drawn this many at a time: one call of numpy costs as much as thirty numbers.
+BLOCK = 16
+
+
+class Switch(NamedTuple):
+    """A spell during which something is on or off, and how long it lasts."""
+
+    on: bool
+    length_s: float
+
+
+def _four(value: Any) -> Any:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return (value,) * 4
+    return value
+
+
+ByPart = Annotated[tuple[float, float, float, float], BeforeValidator(_four)]
+
+
+class Lengths(Table):
+    """Lognormal lengths of spells: one number, or four for night, morning, afternoon and evening.
+
+    The part of the day is that in which the spell starts.
+    """
+
+    median_s: ByPart = Field(description="median length, s; one number or one per part of the day")
+    ln_sd: ByPart = Field(default=(0.0,) * 4, description="standard deviation of ln(length), likewise")
+
+    def model_post_init(self, _context: Any) -> None:
+        """Refuses lengths that cannot be."""
+        if min(self.median_s) <= 0:
+            raise ValueError(f"median_s must be above 0 s, not {min(self.median_s)}")
+        if min(self.ln_sd) < 0:
+            raise ValueError(f"ln_sd must not be negative, not {min(self.ln_sd)}")
+
+    @property
+    def ln(self) -> tuple[tuple[float, float], ...]:
+        """(mean, standard deviation) of ln(seconds), for each part of the day."""
+        return tuple((math.log(m), sd) for m, sd in zip(self.median_s, self.ln_sd, strict=True))
+
+    def mean_s(self, part: int = 0) -> float:
+        """The mean length of a spell that starts in a part of the day."""
+        return self.median_s[part] * math.exp(self.ln_sd[part] ** 2 / 2)
+
+
+def normals(rng: np.random.Generator) -> Iterator[float]:
+    """Yields standard normal numbers for ever, drawn in blocks."""
+    while True:
+        yield from rng.standard_normal(BLOCK).tolist()
+
+
+def alternate(on: Lengths, off: Lengths, rng: np.random.Generator, *, tilt: float = 0.0) -> Iterator[Switch]:
+    """Yields on and off spells from midnight of day 0 for ever, as a semi-Markov process.
+
+    `tilt` is a device's own propensity: its on spells are longer by exp(tilt/2) and its off spells shorter
+    by as much. The process starts in equilibrium: the first spell is one met at a random moment, so long
+    spells are met more often.
+    """
+    stretch = tilt / 2
+    on_ln = tuple((mean + stretch, sd) for mean, sd in on.ln)
+    off_ln = tuple((mean - stretch, sd) for mean, sd in off.ln)
+    (on_mean, on_sd), (off_mean, off_sd) = on_ln[0], off_ln[0]
+    on_share = 1 / (1 + math.exp(off_mean + off_sd**2 / 2 - on_mean - on_sd**2 / 2))
+    is_on = rng.random() < on_share
+    mean, sd = on_ln[0] if is_on else off_ln[0]
+    # Length-biased lognormal: ln L ~ N(mean + sd², sd²); a random moment lies anywhere in it.
+    t_s = float(rng.random() * math.exp(mean + sd * sd + sd * rng.standard_normal()))
+    yield Switch(is_on, t_s)
+    exp, part_of_hour, switch = math.exp, PART_OF_HOUR, Switch
+    while True:
+        for z in rng.standard_normal(BLOCK).tolist():
+            is_on = not is_on
+            mean, sd = (on_ln if is_on else off_ln)[part_of_hour[int(t_s % 86_400.0 // 3_600.0)]]
+            length_s = exp(mean + sd * z)
+            t_s += length_s
+            yield switch(is_on, length_s)

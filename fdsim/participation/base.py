@@ -1,0 +1,57 @@
+"""The participation family: sources of a trace that simulate no devices."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field, PositiveInt
+
+from fdsim.catalogue import Component
+from fdsim.rng import stream
+from fdsim.trace import Cause, TraceRound, plain_round
+
+
+@dataclass(frozen=True)
+class ParticipationSetting:
+    """What a source of a trace may depend on besides its own fields."""
+
+    rounds: int
+    seed: int
+    round_interval_s: float
+    true_cluster: np.ndarray | None = None
+    """[K] the cluster of each client's data, when it is known."""
+
+
+class Participation(Component):
+    """A source of a trace: who is active in which round."""
+
+    family: ClassVar[str] = "participation"
+
+    clients: PositiveInt = Field(description="number of clients K")
+
+    @property
+    def client_count(self) -> int:
+        """The number of clients K."""
+        return self.clients
+
+    @abstractmethod
+    def rounds(self, setting: ParticipationSetting) -> Iterator[TraceRound]:
+        """Yields the rounds of the trace in order."""
+
+
+class MaskedParticipation(Participation):
+    """A participation that only says who is active; everybody is asked in every round."""
+
+    @abstractmethod
+    def masks(self, setting: ParticipationSetting, rng: np.random.Generator) -> Iterator[np.ndarray]:
+        """Yields a mask [K] of the active clients for each round, for ever."""
+
+    def rounds(self, setting: ParticipationSetting) -> Iterator[TraceRound]:
+        """Turns the masks into rounds."""
+        masks = self.masks(setting, stream(setting.seed, "participation"))
+        for round_index in range(setting.rounds):
+            yield plain_round(round_index, next(masks), setting.round_interval_s, Cause.scripted)
