@@ -26,7 +26,8 @@ app.add_typer(list_app, name="list")
 
 ScenarioFile = Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (TOML).")]
 Overrides = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, as in training.batch_size=20.")
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key, as in training.batch_size=20."),
 ]
 
 
@@ -49,11 +50,16 @@ def _options(
 @app.command()
 def run(
     scenario: ScenarioFile,
-    out: Annotated[Path | None, typer.Option("--out", metavar="RUN_DIR", help="Run folder; runs/<name> if not given.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="RUN_DIR", help="Run folder; runs/<name> if not given.")
+    ] = None,
     sets: Overrides = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing run.")] = False,
-    device: Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps; the scenario's if not given.")] = None,
+    device: Annotated[
+        str | None,
+        typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps; the scenario's if not given."),
+    ] = None,
 ) -> None:
     """Simulate the fleet, let every strategy learn on its trace, and close with a table."""
     from fdsim.cli_run import run_and_show
@@ -77,7 +83,9 @@ def validate(scenario: ScenarioFile, sets: Overrides = None) -> None:
 def explain(
     scenario: ScenarioFile,
     sets: Overrides = None,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds of the fleet to simulate for the forecast.")] = 20,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=1, help="Rounds of the fleet to simulate for the forecast.")
+    ] = 20,
 ) -> None:
     """Say what a scenario will do: dropout, duration and memory, before any training."""
     from fdsim.explain import explain_scenario
@@ -120,7 +128,9 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
-        _tell(f"{type(error).__name__}: {error}. This is a bug, in fdsim or in a model of your own; --debug shows where")
+        _tell(
+            f"{type(error).__name__}: {error}. This is a bug, in fdsim or in a model of your own; --debug shows where"
+        )
         sys.exit(1)
 
 

@@ -11,7 +11,9 @@ app = typer.Typer(help="List kinds, profiles, scenarios, runs and columns.", no_
 
 
 @app.command()
-def kinds(family: Annotated[str | None, typer.Argument(help="battery, net, strategy, …; all if not given.")] = None) -> None:
+def kinds(
+    family: Annotated[str | None, typer.Argument(help="battery, net, strategy, …; all if not given.")] = None,
+) -> None:
     """Every built-in kind, by family, with what it does and its keys."""
     from rich.console import Console
     from rich.table import Table
@@ -37,7 +39,9 @@ def scenarios(folder: Annotated[Path, typer.Argument(help="Folder to look in.")]
     from fdsim.errors import ScenarioError
 
     if not folder.is_dir():
-        raise ScenarioError("list scenarios", f"there is no folder '{folder}'", "name one, or run it where scenarios/ is")
+        raise ScenarioError(
+            "list scenarios", f"there is no folder '{folder}'", "name one, or run it where scenarios/ is"
+        )
     table = Table("file", "asks", title="scenarios", title_justify="left")
     for path in sorted(folder.rglob("*.toml")):
         head = path.read_text(encoding="utf-8").split("\n", 1)[0]

@@ -14,7 +14,9 @@ app = typer.Typer(help="Make and look at dropout traces.", no_args_is_help=True)
 def make(
     scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (TOML).")],
     out: Annotated[Path, typer.Option("--out", metavar="F.parquet", help="Where to write the trace.")],
-    sets: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key.")] = None,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key.")
+    ] = None,
 ) -> None:
     """Simulate the fleet only and write its trace."""
     from rich.console import Console

@@ -53,10 +53,13 @@ def _dropout_lines(trace: list[TraceRound]) -> dict[str, str]:
     causes: Counter[int] = Counter()
     for r in trace:
         causes.update(r.cause[r.outcome == Outcome.dropped].tolist())
-    named = ", ".join(f"{Cause(code).name} {n / max(1, dropped):.0%}" for code, n in causes.most_common() if code >= 0)
+    named = ", ".join(
+        f"{Cause(code).name} {n / max(1, dropped):.0%}" for code, n in causes.most_common() if code >= 0
+    )
     lengths = [r.round_end_s - r.round_start_s for r in trace]
     return {
-        f"dropout, first {len(trace)} rounds": f"{dropped / max(1, selected):.1%}" + (f" ({named})" if named else ""),
+        f"dropout, first {len(trace)} rounds": f"{dropped / max(1, selected):.1%}"
+        + (f" ({named})" if named else ""),
         "a round lasts": f"{np.mean(lengths):.0f} s simulated, on average",
     }
 
@@ -76,7 +79,11 @@ def _cost_lines(prepared: Prepared, trace: list[TraceRound], fleet_s_per_round: 
     evaluate_s = _seconds(lambda: task.trainer.evaluate(params))
     for strategy in scenario.strategies:
         trains = everybody if strategy.trains_missing or task.counterfactual else typical
-        round_s = _seconds(lambda clients=trains: list(task.trainer.train(params, clients, 0))) if len(trains) else 0.0
+        round_s = (
+            _seconds(lambda clients=trains: list(task.trainer.train(params, clients, 0)))
+            if len(trains)
+            else 0.0
+        )
         seconds += scenario.rounds * (round_s + evaluate_s / task.evaluate_every)
     seconds += fleet_s_per_round * scenario.rounds
     return {

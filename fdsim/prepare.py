@@ -62,7 +62,9 @@ def prepare(scenario: Scenario) -> Prepared:
     labels = scenario.data.labels()
     if clients > len(labels):
         raise DataError(
-            "data", f"{clients} clients cannot share {len(labels)} training samples", "take fewer clients or more data"
+            "data",
+            f"{clients} clients cannot share {len(labels)} training samples",
+            "take fewer clients or more data",
         )
     division = scenario.data.partition.divide(labels, clients, stream(scenario.seed, "partition"))
     if scenario.fleet:

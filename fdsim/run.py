@@ -1,6 +1,6 @@
 """The whole pipeline on one page: scenario → trace → each strategy learns on it → telemetry.
 
-    run_scenario(load_scenario("scenarios/quickstart.toml"), Path("runs/quickstart"))
+run_scenario(load_scenario("scenarios/quickstart.toml"), Path("runs/quickstart"))
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class RunChoices:
     device: str | None = None
 
 
-def participation_rounds(prepared: Prepared, view: View, folder: RunFolder | None = None) -> Iterator[TraceRound]:
+def participation_rounds(
+    prepared: Prepared, view: View, folder: RunFolder | None = None
+) -> Iterator[TraceRound]:
     """Yields the trace of a scenario round by round, from its fleet or its participation table."""
     scenario = prepared.scenario
     if scenario.participation is not None:
@@ -90,7 +92,11 @@ def run_scenario(
         strategies=[strategy.label for strategy in scenario.strategies],
         rounds=scenario.rounds,
     )
-    opened = RunFolder.resume(out, **about) if choices.resume else RunFolder.create(out, **about, force=choices.force)
+    opened = (
+        RunFolder.resume(out, **about)
+        if choices.resume
+        else RunFolder.create(out, **about, force=choices.force)
+    )
     with opened as folder:
         trace = _trace_of(prepared, folder, view)
         folder.manifest.update(trace_hash=trace.content_hash, trace_key=prepared.trace_key)

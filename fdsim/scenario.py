@@ -40,7 +40,8 @@ class Scenario(Table):
     seed: NonNegativeInt = Field(default=0, description="every random stream of the run hangs on it")
     rounds: PositiveInt
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        default=None, description="test accuracy that 'rounds to target' counts to; by default 95 % of the best final one"
+        default=None,
+        description="test accuracy that 'rounds to target' counts to; by default 95 % of the best final one",
     )
     data: Annotated[DataSource, Chosen("data")]
     net: Annotated[Net, Chosen("net")]
@@ -58,7 +59,9 @@ class Scenario(Table):
     @model_validator(mode="after")
     def _one_source_of_participation(self) -> Scenario:
         if self.fleet and self.participation is not None:
-            raise ValueError("both [[fleet]] and [participation] are given, but one run has one source of participation")
+            raise ValueError(
+                "both [[fleet]] and [participation] are given, but one run has one source of participation"
+            )
         if not self.fleet and self.participation is None:
             raise ValueError("nothing says who takes part: give [[fleet]] groups or a [participation] table")
         return self
@@ -68,7 +71,9 @@ class Scenario(Table):
         labels = [strategy.label for strategy in self.strategies]
         twice = next((label for label in labels if labels.count(label) > 1), None)
         if twice is not None:
-            raise ValueError(f"two strategies are called '{twice}'; give one of them a name = \"…\" of its own")
+            raise ValueError(
+                f"two strategies are called '{twice}'; give one of them a name = \"…\" of its own"
+            )
         return self
 
     @property

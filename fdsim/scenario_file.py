@@ -37,7 +37,9 @@ def read_layers(path: Path) -> Layers:
     current: Path | None = path
     while current is not None:
         if current.resolve() in seen:
-            raise ScenarioError(str(current), "extends itself, directly or through others", "break the circle of extends")
+            raise ScenarioError(
+                str(current), "extends itself, directly or through others", "break the circle of extends"
+            )
         seen.append(current.resolve())
         text = _read(current, texts[-1][0] if texts else None)
         layer = _parse(current, text)
@@ -58,7 +60,11 @@ def _read(path: Path, asked_by: Path | None) -> str:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         near = sorted(p.name for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
-        remedy = f"in {path.parent} there is: {', '.join(near)}" if near else "`fdsim new DIR` makes one to start from"
+        remedy = (
+            f"in {path.parent} there is: {', '.join(near)}"
+            if near
+            else "`fdsim new DIR` makes one to start from"
+        )
         raise ScenarioError(place, f"there is no file '{path}'", remedy) from None
     except UnicodeDecodeError:
         raise ScenarioError(place, f"'{path}' is not UTF-8 text") from None
@@ -71,7 +77,11 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"line (\d+)", str(error))
-        shown = text.splitlines()[int(line[1]) - 1].strip() if line and int(line[1]) <= len(text.splitlines()) else ""
+        shown = (
+            text.splitlines()[int(line[1]) - 1].strip()
+            if line and int(line[1]) <= len(text.splitlines())
+            else ""
+        )
         remedy = f"the line reads: {shown}" if shown else ""
         raise ScenarioError(str(path), f"not valid TOML: {error}", remedy) from None
 
@@ -81,7 +91,11 @@ def merge(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in top.items():
         below = merged.get(key)
-        if isinstance(value, dict) and isinstance(below, dict) and value.get("kind", below.get("kind")) == below.get("kind"):
+        if (
+            isinstance(value, dict)
+            and isinstance(below, dict)
+            and value.get("kind", below.get("kind")) == below.get("kind")
+        ):
             merged[key] = merge(below, value)
         else:
             merged[key] = value
@@ -93,7 +107,9 @@ def override(tables: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]
     for setting in overrides:
         key, equals, text = setting.partition("=")
         if not equals or not key.strip():
-            raise ScenarioError(f"--set {setting}", "is not of the form key=value", "as in --set training.batch_size=20")
+            raise ScenarioError(
+                f"--set {setting}", "is not of the form key=value", "as in --set training.batch_size=20"
+            )
         tables = _with_value(tables, key.strip().split("."), toml_value(text), f"--set {setting}")
     return tables
 
@@ -112,7 +128,9 @@ def _with_value(node: Any, keys: list[str], value: Any, place: str) -> Any:
     key, rest = keys[0], keys[1:]
     if isinstance(node, list):
         if not key.isdigit() or int(key) >= len(node):
-            raise ScenarioError(place, f"'{key}' is not one of the {len(node)} entries", "entries are numbered from 0")
+            raise ScenarioError(
+                place, f"'{key}' is not one of the {len(node)} entries", "entries are numbered from 0"
+            )
         changed = list(node)
         changed[int(key)] = _with_value(node[int(key)], rest, value, place)
         return changed

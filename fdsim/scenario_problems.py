@@ -62,7 +62,9 @@ def _place(loc: Location, source: Layers | str, overrides: Sequence[str]) -> str
     return source if isinstance(source, str) else source.locate(loc)
 
 
-def _flat(error: ValidationError, model: type[BaseModel], base: Location) -> Iterator[tuple[Location, Any, Any]]:
+def _flat(
+    error: ValidationError, model: type[BaseModel], base: Location
+) -> Iterator[tuple[Location, Any, Any]]:
     """Yields (place, pydantic detail, owning class) of every error, those of chosen components included."""
     for detail in error.errors():
         loc = base + tuple(part for part in detail["loc"] if not _is_machinery(part))

@@ -14,7 +14,10 @@ def scenario_schema() -> dict[str, Any]:
     definitions = schema.setdefault("$defs", {})
     for family in MENU:
         definitions[f"family_{family}"] = _family(family, definitions)
-    schema["properties"]["extends"] = {"type": "string", "description": "another scenario file this one builds on"}
+    schema["properties"]["extends"] = {
+        "type": "string",
+        "description": "another scenario file this one builds on",
+    }
     # A file that extends another may leave anything out; the reader checks the joined whole.
     schema.pop("required", None)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_with_references(schema)}

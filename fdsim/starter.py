@@ -14,12 +14,16 @@ def make_starter(folder: Path) -> str:
     """Writes the starter files into a new folder and says what to type next."""
     for name in _FILES:
         if (folder / name).exists():
-            raise InputError(str(folder / name), "is there already", "choose another folder; nothing was written")
+            raise InputError(
+                str(folder / name), "is there already", "choose another folder; nothing was written"
+            )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, template in _FILES.items():
             text = resources.files("fdsim").joinpath("templates", template).read_text(encoding="utf-8")
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise InputError(str(folder), f"cannot be written ({error.strerror})", "choose another folder") from None
+        raise InputError(
+            str(folder), f"cannot be written ({error.strerror})", "choose another folder"
+        ) from None
     return f"made {', '.join(_FILES)} in {folder}. Next: cd {folder} && fdsim run scenario.toml"

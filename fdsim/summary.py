@@ -47,7 +47,10 @@ class RunSummary:
 def summarise(rounds: pd.DataFrame, trace: pd.DataFrame, target_accuracy: float | None = None) -> RunSummary:
     """Works the closing table out from a run's rounds table and its trace."""
     measured = rounds.dropna(subset=["test_accuracy"])
-    curves = {str(name): rows.set_index("round")["test_accuracy"] for name, rows in measured.groupby("strategy", observed=True)}
+    curves = {
+        str(name): rows.set_index("round")["test_accuracy"]
+        for name, rows in measured.groupby("strategy", observed=True)
+    }
     order = list(dict.fromkeys(rounds["strategy"].astype(str)))
     if target_accuracy is None and curves:
         target_accuracy = TARGET_FRAC * max(float(curve.iloc[-1]) for curve in curves.values())
@@ -136,4 +139,9 @@ def print_summary(folder: Path, console: Console) -> None:
     summary = summarise(run.rounds, run.trace, run.scenario.target_accuracy)
     console.print(summary_table(summary, f"{run.scenario.name}, seed {run.scenario.seed}"))
     console.print(dropout_line(summary), markup=False, highlight=False, soft_wrap=True)
-    console.print(f'read it with pandas: pd.read_parquet("{folder}/rounds")', markup=False, highlight=False, soft_wrap=True)
+    console.print(
+        f'read it with pandas: pd.read_parquet("{folder}/rounds")',
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )

@@ -76,7 +76,9 @@ class Terminal:
             console=console,
             disable=not self._live,
         )
-        self._task = None if not self._live else self._bars.add_task("fleet", total=rounds, note="", visible=False)
+        self._task = (
+            None if not self._live else self._bars.add_task("fleet", total=rounds, note="", visible=False)
+        )
         self._causes: Counter[int] = Counter()
         self._dropped = self._selected = 0
         self._t_s = self._began_s = 0.0
@@ -149,7 +151,9 @@ class Terminal:
 
     def strategy_fails(self, label: str, message: str) -> None:
         """Says that a strategy stopped."""
-        self._console.print(f"{label}: stopped: {message}", markup=False, highlight=False, soft_wrap=True, style="red")
+        self._console.print(
+            f"{label}: stopped: {message}", markup=False, highlight=False, soft_wrap=True, style="red"
+        )
 
 
 def _clock(t_s: float) -> str:

@@ -46,7 +46,9 @@ def test_what_cannot_be_a_strategy_says_why(table: object, problem: str) -> None
         build("strategy", table)
 
 
-def test_a_class_of_the_users_own_is_found_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_of_the_users_own_is_found_in_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "outsider_strategy.py").write_text(
         "from fdsim.strategies.dropout import Dropout\n"
         "class Mine(Dropout):\n    '''Mine.'''\n    patience: int = 3\n"

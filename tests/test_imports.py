@@ -13,11 +13,42 @@ PACKAGE = Path(__file__).resolve().parent.parent / "fdsim"
 
 #: part → what its modules must never import, at any depth of nesting.
 FORBIDDEN = {
-    "devices": ["torch", "pandas", "fdsim.learning", "fdsim.strategies", "fdsim.telemetry", "fdsim.scenario", "fdsim.run"],
-    "participation": ["torch", "pandas", "simpy", "fdsim.learning", "fdsim.strategies", "fdsim.telemetry", "fdsim.scenario"],
-    "data": ["simpy", "fdsim.devices", "fdsim.learning", "fdsim.strategies", "fdsim.telemetry", "fdsim.scenario"],
+    "devices": [
+        "torch",
+        "pandas",
+        "fdsim.learning",
+        "fdsim.strategies",
+        "fdsim.telemetry",
+        "fdsim.scenario",
+        "fdsim.run",
+    ],
+    "participation": [
+        "torch",
+        "pandas",
+        "simpy",
+        "fdsim.learning",
+        "fdsim.strategies",
+        "fdsim.telemetry",
+        "fdsim.scenario",
+    ],
+    "data": [
+        "simpy",
+        "fdsim.devices",
+        "fdsim.learning",
+        "fdsim.strategies",
+        "fdsim.telemetry",
+        "fdsim.scenario",
+    ],
     "learning": ["simpy", "pandas", "fdsim.devices", "fdsim.participation", "fdsim.scenario", "fdsim.run"],
-    "strategies": ["simpy", "pandas", "fdsim.devices", "fdsim.participation", "fdsim.scenario", "fdsim.run", "fdsim.telemetry"],
+    "strategies": [
+        "simpy",
+        "pandas",
+        "fdsim.devices",
+        "fdsim.participation",
+        "fdsim.scenario",
+        "fdsim.run",
+        "fdsim.telemetry",
+    ],
     "telemetry": ["simpy", "fdsim.devices", "fdsim.run", "fdsim.report"],
 }
 
@@ -45,7 +76,11 @@ def test_the_import_table_holds(part: str) -> None:
 
 def _loaded(code: str) -> set[str]:
     program = f"import sys\n{code}\nprint(' '.join(sys.modules))"
-    return set(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split())
+    return set(
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        ).stdout.split()
+    )
 
 
 def test_importing_fdsim_loads_nothing_heavy() -> None:
@@ -53,7 +88,15 @@ def test_importing_fdsim_loads_nothing_heavy() -> None:
 
 
 def test_the_help_loads_nothing_heavy() -> None:
-    assert not _loaded("import fdsim.cli") & {"torch", "pandas", "simpy", "torchvision", "sklearn", "pyarrow", "pydantic"}
+    assert not _loaded("import fdsim.cli") & {
+        "torch",
+        "pandas",
+        "simpy",
+        "torchvision",
+        "sklearn",
+        "pyarrow",
+        "pydantic",
+    }
 
 
 def test_reading_a_scenario_loads_no_torch() -> None:

@@ -42,7 +42,10 @@ def test_the_two_lines_are_there() -> None:
 
 
 def test_the_ci_script_runs_the_readmes_test_line() -> None:
-    assert INSTALL_AND_TEST.replace(".", r"\.").replace("[", r"\[").replace("]", r"\]") in (ROOT / ".ci/run").read_text()
+    assert (
+        INSTALL_AND_TEST.replace(".", r"\.").replace("[", r"\[").replace("]", r"\]")
+        in (ROOT / ".ci/run").read_text()
+    )
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +56,12 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     for name, words in {"fdsim": "-m fdsim", "python": ""}.items():
         (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
         (tools / name).chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "2"}
+    environment = {
+        **os.environ,
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "PYTHONPATH": str(folder),
+        "OMP_NUM_THREADS": "2",
+    }
     return folder, environment
 
 
@@ -65,7 +73,9 @@ def test_every_command_and_snippet_works_in_order(newcomer: tuple[Path, dict[str
     for language, text in pieces:
         if INSTALL_AND_TEST in text:
             text = INSTALL_AND_RUN.split("&& ")[1]  # installing is the slow test's and the CI script's part
-        words = ["bash", "-euo", "pipefail", "-c", text] if language == "bash" else [sys.executable, "-c", text]
+        words = (
+            ["bash", "-euo", "pipefail", "-c", text] if language == "bash" else [sys.executable, "-c", text]
+        )
         done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=400)
         assert done.returncode == 0, f"{text}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
 
@@ -74,11 +84,21 @@ def test_every_command_and_snippet_works_in_order(newcomer: tuple[Path, dict[str
 def test_the_first_line_works_in_an_empty_virtual_environment(tmp_path: Path) -> None:
     folder = checkout(tmp_path / "clone")
     venv.create(tmp_path / "venv", with_pip=True)
-    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    environment = {
+        key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")
+    }
     environment["PATH"] = f"{tmp_path / 'venv/bin'}:{environment['PATH']}"
-    done = subprocess.run(["bash", "-euo", "pipefail", "-c", INSTALL_AND_RUN], cwd=folder, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", INSTALL_AND_RUN],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     assert "fdms" in done.stdout
     read = "import pandas as pd; print(len(pd.read_parquet('runs/quickstart/rounds')))"
-    rows = subprocess.run(["python", "-c", read], cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    rows = subprocess.run(
+        ["python", "-c", read], cwd=folder, env=environment, capture_output=True, text=True, check=True
+    )
     assert int(rows.stdout) >= 240

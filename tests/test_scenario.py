@@ -34,7 +34,9 @@ def test_every_shipped_scenario_opens_with_its_question_and_command(path: Path) 
 
 def test_the_hash_follows_the_content_not_the_spelling(tmp_path: Path) -> None:
     text = (ROOT / "scenarios/quickstart.toml").read_text()
-    (tmp_path / "spelt.toml").write_text(text.replace("learning_rate = 0.1\n", "learning_rate = 1e-1 # the same\n", 1))
+    (tmp_path / "spelt.toml").write_text(
+        text.replace("learning_rate = 0.1\n", "learning_rate = 1e-1 # the same\n", 1)
+    )
     (tmp_path / "other.toml").write_text(text.replace("learning_rate = 0.1\n", "learning_rate = 0.2\n", 1))
     original = load_scenario(ROOT / "scenarios/quickstart.toml").content_hash
     assert load_scenario(tmp_path / "spelt.toml").content_hash == original

@@ -9,7 +9,7 @@ from fdsim.scenario_file import line_of, merge, override, read_layers
 
 
 def test_the_nearer_layer_wins_and_tables_merge(tmp_path: Path) -> None:
-    (tmp_path / "base.toml").write_text('rounds = 5\n[training]\nbatch_size = 10\nlearning_rate = 0.1\n')
+    (tmp_path / "base.toml").write_text("rounds = 5\n[training]\nbatch_size = 10\nlearning_rate = 0.1\n")
     (tmp_path / "mid.toml").write_text('extends = "base.toml"\n[training]\nbatch_size = 20\n')
     (tmp_path / "top.toml").write_text('extends = "mid.toml"\nrounds = 7\n')
     layers = read_layers(tmp_path / "top.toml")
@@ -32,7 +32,9 @@ def test_a_circle_of_extends_is_an_error(tmp_path: Path) -> None:
 
 def test_overrides_are_toml_and_reach_into_lists() -> None:
     tables = {"rounds": 1, "strategies": [{"kind": "fdms"}], "training": {}}
-    changed = override(tables, ["rounds=9", "strategies.0.kind=dropout", "training.server_optimiser.kind=plain", "seed=0x10"])
+    changed = override(
+        tables, ["rounds=9", "strategies.0.kind=dropout", "training.server_optimiser.kind=plain", "seed=0x10"]
+    )
     assert changed == {
         "rounds": 9,
         "seed": 16,
