@@ -94,6 +94,7 @@ MENU: dict[str, dict[str, str]] = {
         "zero": "fdsim.strategies.zero:Zero",
         "stale": "fdsim.strategies.stale:Stale",
         "fdms": "fdsim.strategies.fdms:Fdms",
+        "oracle_friends": "fdsim.strategies.oracle_friends:OracleFriends",
         "fedvarp": "fdsim.strategies.fedvarp:FedVarp",
     },
 }

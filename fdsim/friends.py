@@ -31,7 +31,7 @@ def friend_figures(
     true_cluster: np.ndarray | None,
     last_stand_in: np.ndarray,
 ) -> FriendFigures:
-    """Works out a round's friend analytics; `last_stand_in` [K] is each client's previous stand-in, -1 for none."""
+    """Works out a round's analytics; `last_stand_in` [K] is each client's previous stand-in, -1 for none."""
     missing, stand_in = cohort.missing, blend.stand_in
     single = stand_in >= 0
     present = hit = fallback = stable = most = None
@@ -57,7 +57,7 @@ def friend_figures(
 
 
 def clusters_in(similarity: np.ndarray, meetings: np.ndarray, count: int) -> np.ndarray:
-    """Divides K clients into `count` clusters by average linkage on R; pairs never compared count as average."""
+    """Divides K clients into `count` clusters by average linkage on R; unmet pairs count as average."""
     from scipy.cluster.hierarchy import fcluster, linkage
     from scipy.spatial.distance import squareform
 

@@ -33,7 +33,7 @@ class Evaluation(Protocol):
 
 
 class Trainer(Protocol):
-    """Trains clients from given parameters. The same call gives the same bits, whatever else was trained before it."""
+    """Trains clients from given parameters; the same call gives the same bits, whatever came before it."""
 
     def initial(self) -> Tensor:
         """Answers with the parameters [P] a run starts from."""

@@ -1,4 +1,4 @@
-"""What the missing clients would have sent: trained off the books, so that the substitution error can be measured.
+"""What the missing clients would have sent: they are trained off the books to measure the substitution error.
 
 Nothing here feeds back into the learning. The arrived clients are trained in the very same calls whether the
 counterfactual is on or off, which keeps the learning bit-identical.
@@ -19,7 +19,7 @@ from fdsim.strategies.base import MEAN, STORED, STORED_ON_MEAN, ZERO, Blend, Coh
 
 @dataclass(frozen=True)
 class SubstitutionError:
-    """‖e_t‖² [1] of a round, and ‖Δ̃ − Δ‖² and cosine of each client trained off the books; tensors, paper's units."""
+    """‖e_t‖² [1], and ‖Δ̃ − Δ‖² and cosine of each client trained off the books, in the paper's units."""
 
     clients: np.ndarray
     aggregate: Tensor
@@ -55,7 +55,7 @@ class Counterfactual:
         if remembered:
             # Asked for now: what is stored changes as updates stream by.
             rows = strategy.stored(state, cohort, np.array(remembered))
-            self._seen |= {client: row for client, row in zip(remembered, rows, strict=True)}
+            self._seen |= dict(zip(remembered, rows, strict=True))
 
     def arrive(self, positions: np.ndarray, clients: np.ndarray, updates: Tensor) -> None:
         """Takes a chunk of arrived updates as it streams by."""

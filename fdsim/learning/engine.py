@@ -1,8 +1,9 @@
 """The round loop: one strategy learns on a trace, round by round.
 
-The engine owns orchestration: it trains whoever arrives, streams their updates into the blend the strategy asked for,
-compares updates on the accelerator, steps the server optimiser and writes down what happened. Rounds are pulled from an
-iterator one at a time, so that a source of rounds may look at the learner before it answers with the next one.
+The engine owns orchestration: it trains whoever arrives, streams their updates into the blend the strategy
+asked for, compares updates on the accelerator, steps the server optimiser and writes down what happened.
+Rounds are pulled from an iterator one at a time, so that a source of rounds may look at the learner before it
+answers with the next one.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def begin(strategy: Strategy, task: Task) -> Learner:
 def learn(
     strategy: Strategy, task: Task, trace: Iterable[TraceRound], learner: Learner
 ) -> Iterator[RoundResult]:
-    """Lets a learner live through the rounds of a trace that it has not seen; it may be checkpointed between results."""
+    """Lets a learner live through the rounds it has not seen; it may be checkpointed between results."""
     learner.move(task.setting.accelerator)
     for trace_round in trace:
         if trace_round.round < learner.next_round:

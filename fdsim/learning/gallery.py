@@ -18,10 +18,11 @@ _PANEL = 64
 class Sketch:
     """A seeded count sketch of P numbers to m: shuffle, flip signs, add up m groups of equal size.
 
-    Inner products are kept without bias. Two coordinates meet in a group with probability at most 1/m, so for unit
-    vectors the variance of an inner product is at most 2/m, and by Chebyshev and the union bound a cosine of two sketches
-    is within 2ε/(1 − ε) of the true one with probability at least 1 − 6/(m·ε²). A fresh sketch each round lets these
-    errors average out in R. Groups are sums over a fixed order, so accelerators repeat themselves to the bit.
+    Inner products are kept without bias. Two coordinates meet in a group with probability at most 1/m, so for
+    unit vectors the variance of an inner product is at most 2/m, and by Chebyshev and the union bound a
+    cosine of two sketches is within 2ε/(1 − ε) of the true one with probability at least 1 − 6/(m·ε²). A
+    fresh sketch each round lets these errors average out in R. Groups are sums over a fixed order, so
+    accelerators repeat themselves to the bit.
     """
 
     def __init__(self, setting: Setting, sketch_dim: int, *, round_index: int) -> None:
@@ -44,7 +45,7 @@ class Sketch:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Groups of positions in which every pair worth comparing lies; pairs across groups are never multiplied."""
+    """Groups of positions that hold every pair worth comparing; pairs across groups are not multiplied."""
 
     groups: list[np.ndarray]
 
@@ -111,7 +112,7 @@ def _upper_products(rows: Tensor, found: Tensor) -> None:
 
 @dataclass(frozen=True)
 class Compared:
-    """A round's comparisons [S, S]: the strategy's scores and the squared distances; NaN for pairs not wanted."""
+    """A round's comparisons [S, S], scores and squared distances; NaN for pairs not wanted."""
 
     scores: np.ndarray
     distances: np.ndarray
@@ -120,7 +121,7 @@ class Compared:
 def compared(
     products: np.ndarray, wanted: np.ndarray | None, comparison: Comparison, *, learning_rate: float
 ) -> Compared:
-    """Turns inner products (upper triangle) of updates into scores and squared distances, in the paper's units."""
+    """Turns inner products (upper triangle) into scores and squared distances in the paper's units."""
     upper = np.triu(products.astype(np.float64))
     whole = upper + np.triu(upper, 1).T
     squares = np.diag(whole)

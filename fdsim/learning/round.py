@@ -122,7 +122,7 @@ def attendance_of(
 
 @dataclass(frozen=True)
 class Played:
-    """What became of a round. Arrays over the S arrived, or over `error_clients`, the clients trained off the books."""
+    """What became of a round; arrays over the S arrived, or over `error_clients`, trained off the books."""
 
     update: Tensor | None
     blend: Blend | None
@@ -234,8 +234,9 @@ def _check_finite(cohort: Cohort, losses: np.ndarray, update_norm: float) -> Non
     bad = ~np.isfinite(losses)
     if bad.any():
         raise NumericalError(
-            f"round {cohort.round_index}, client {int(cohort.arrived[np.argmax(bad)])}: its loss or update is not finite"
-            f" ({int(bad.sum())} of {len(bad)} clients). Lower training.learning_rate or set training.clip_norm"
+            f"round {cohort.round_index}, client {int(cohort.arrived[np.argmax(bad)])}: its loss or update is"
+            f" not finite (so for {int(bad.sum())} of {len(bad)} clients)."
+            " Lower training.learning_rate or set training.clip_norm"
         )
     if not np.isfinite(update_norm):
         raise NumericalError(

@@ -2,9 +2,9 @@
 
     global update = Σ weightᵢ·Δᵢ + correction
 
-A strategy never trains, never moves tensors between accelerators and never opens files; the engine does. It sees a
-round twice: `blend` before any local training (who stands in for whom is known by then), `learn` after it.
-Strategies import no torch at module level, so that reading a scenario stays quick.
+A strategy never trains, never moves tensors between accelerators and never opens files; the engine does. It
+sees a round twice: `blend` before any local training (who stands in for whom is known by then), `learn` after
+it. Strategies import no torch at module level, so that reading a scenario stays quick.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fdsim.catalogue import Component
 if TYPE_CHECKING:
     import torch
 
-#: Everything a strategy remembers between rounds: numpy arrays, tensors and plain numbers, so that it can be checkpointed.
+#: Everything a strategy remembers between rounds: arrays, tensors and numbers, which can be checkpointed.
 State = dict[str, Any]
 
 #: Codes in `Blend.stand_in` for what represents a missing client when no single client does.
@@ -54,7 +54,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Cohort:
-    """What is known of a round before training: who was selected, whose update will arrive. Client arrays ascend."""
+    """What is known of a round before training: whose update arrives, whose not. Client arrays ascend."""
 
     round_index: int
     arrived: np.ndarray
@@ -69,7 +69,7 @@ class Cohort:
 
 @dataclass(frozen=True)
 class Blend:
-    """A strategy's answer: a weight for each arrived update [S], and what represents each missing client [M]."""
+    """A strategy's answer: a weight for each arrived update [S], a substitute for each missing client [M]."""
 
     weights: np.ndarray
     stand_in: np.ndarray
@@ -95,7 +95,7 @@ class Arrived:
     """What the engine tells a strategy after training. S arrived clients in `Cohort.arrived` order."""
 
     similarity: np.ndarray | None = None
-    """[S, S] scores of the pairs asked for by `Strategy.pairs`, NaN elsewhere; None unless `compares` is set."""
+    """[S, S] scores of the pairs that `Strategy.pairs` asked for, NaN elsewhere; None unless `compares`."""
     losses: np.ndarray | None = None
     """[S] mean training losses."""
 
@@ -112,7 +112,7 @@ class Strategy(Component):
     stores: ClassVar[bool] = False
     #: The code in `Blend.stand_in` that means "nothing better was found"; None when the rule cannot fail.
     fallback: ClassVar[int | None] = None
-    #: Missing clients are represented by single clients, so that asking whether those are true friends makes sense.
+    #: Missing clients are represented by single clients, whose friendship can be judged.
     befriends: ClassVar[bool] = False
 
     name: str = Field("", description="The name in the run's tables; the kind when empty.")
@@ -124,7 +124,7 @@ class Strategy(Component):
 
     @property
     def takes_partial(self) -> bool:
-        """Whether a client that the deadline cut off in training counts as arrived with the work it had done."""
+        """Whether clients that the deadline cut off in training count as arrived with what they had done."""
         return False
 
     @property
@@ -148,7 +148,7 @@ class Strategy(Component):
         return None
 
     def keep(self, state: State, cohort: Cohort, clients: np.ndarray, updates: torch.Tensor) -> None:
-        """Takes a chunk of arrived updates [C, P] as they stream by, when `stores` is set; changes `state` in place."""
+        """Takes a chunk of arrived updates [C, P] when `stores` is set; changes `state` in place."""
 
     def learn(self, state: State, cohort: Cohort, arrived: Arrived) -> State:
         """Takes what the round taught and answers with the next state."""
@@ -171,3 +171,12 @@ def renormalised(cohort: Cohort) -> np.ndarray:
     """Answers with the arrived clients' shares [S], scaled to sum to 1: plain averaging over who is there."""
     share = cohort.share[cohort.arrived]
     return np.asarray(share / share.sum())
+
+
+def substituted(cohort: Cohort, stand_in: np.ndarray, similarity: np.ndarray) -> Blend:
+    """Makes the blend in which single clients, or the mean of the arrived, stand in for the missing."""
+    found = stand_in >= 0
+    weights = cohort.share[cohort.arrived].astype(np.float64)
+    np.add.at(weights, np.searchsorted(cohort.arrived, stand_in[found]), cohort.share[cohort.missing[found]])
+    weights += cohort.share[cohort.missing[~found]].sum() * renormalised(cohort)
+    return Blend(weights, stand_in, similarity)

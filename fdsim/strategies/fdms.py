@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -17,18 +18,19 @@ from fdsim.strategies.base import (
     Setting,
     State,
     Strategy,
-    renormalised,
+    substituted,
 )
+from fdsim.strategies.reduction import Reduction, blank_candidates, eliminate
 from fdsim.strategies.similarity import Forgetting, Precision, between, blank_book, decoded, enter
 
 
 class Fdms(Strategy):
     """Lets a missing client's most similar active client, its friend, stand in for it.
 
-    The friend φ(k) is the active client with the highest mean similarity R[k, i] so far (ties: the lowest index). R[k]
-    cannot change while k is missing, so φ is known before any training and the aggregate is a weighted sum of the
-    arrived updates. A missing client that no active client was ever compared with, or whose best score is below
-    `min_similarity`, is left to Dropout's rule.
+    The friend φ(k) is the active client with the highest mean similarity R[k, i] so far (ties: the lowest
+    index). R[k] cannot change while k is missing, so φ is known before any training and the aggregate is a
+    weighted sum of the arrived updates. A missing client that no active client was ever compared with, or
+    whose best score is below `min_similarity`, is left to Dropout's rule.
     """
 
     compares: ClassVar[bool] = True
@@ -45,6 +47,7 @@ class Fdms(Strategy):
     decay: float | None = Field(
         None, gt=0, lt=1, description="Share of a comparison's weight lost with each round."
     )
+    reduction: Reduction | None = Field(None, description="Candidate sets: compare fewer and fewer pairs.")
     sketch_dim: int | None = Field(
         None, ge=8, description="Compare sketches of this many numbers, not whole updates."
     )
@@ -78,34 +81,54 @@ class Fdms(Strategy):
         if self.sketch_dim is not None and self.sketch_dim > setting.parameters:
             raise InputError(
                 f"{self.label}.sketch_dim",
-                f"a sketch of {self.sketch_dim} numbers is larger than the model's {setting.parameters} parameters",
+                f"a sketch of {self.sketch_dim} numbers is larger than the model of {setting.parameters}",
                 "choose a smaller sketch_dim, or leave it out",
             )
 
     def start(self, setting: Setting) -> State:
         bounded = self.similarity == "cosine"
-        return blank_book(setting.clients, self.precision, bounded=bounded, forgetting=self.forgetting)
+        state = blank_book(setting.clients, self.precision, bounded=bounded, forgetting=self.forgetting)
+        if self.reduction is not None:
+            state |= blank_candidates(setting.clients)
+        return state | {"rounds": setting.rounds}
 
     def blend(self, state: State, cohort: Cohort) -> Blend:
         scores = between(state, cohort.missing, cohort.arrived)
-        scores = np.where(np.isnan(scores), -np.inf, scores)
+        unusable = np.isnan(scores)
+        if self.reduction is not None:
+            unusable |= ~state["candidates"][np.ix_(cohort.missing, cohort.arrived)]
+        scores[unusable] = -np.inf
         best = scores.argmax(axis=1)  # the first of equals, and clients ascend
         score = scores[np.arange(len(best)), best]
-        least = -np.inf if self.min_similarity is None else self.min_similarity
-        found = np.isfinite(score) & (score >= least)
-        weights = cohort.share[cohort.arrived].astype(np.float64)
-        np.add.at(weights, best[found], cohort.share[cohort.missing[found]])
-        weights += cohort.share[cohort.missing[~found]].sum() * renormalised(cohort)
-        return Blend(
-            weights=weights,
-            stand_in=np.where(found, cohort.arrived[best], MEAN),
-            similarity=np.where(found, score, np.nan),
-        )
+        found = score >= (-np.inf if self.min_similarity is None else self.min_similarity)
+        found &= np.isfinite(score)
+        stand_in = np.where(found, cohort.arrived[best], MEAN)
+        return substituted(cohort, stand_in, np.where(found, score, np.nan))
+
+    def pairs(self, state: State, cohort: Cohort) -> np.ndarray | None:
+        if self.reduction is None:
+            return None
+        wanted = state["candidates"][np.ix_(cohort.arrived, cohort.arrived)]
+        # Most of a run passes before the first elimination; None lets the engine take the plain product.
+        return None if wanted.sum() == wanted.size - len(wanted) else wanted | wanted.T
 
     def learn(self, state: State, cohort: Cohort, arrived: Arrived) -> State:
-        if arrived.similarity is not None:
-            enter(state, cohort.arrived, arrived.similarity, self.forgetting, round_index=cohort.round_index)
+        if arrived.similarity is None:
+            return state
+        enter(state, cohort.arrived, arrived.similarity, self.forgetting, round_index=cohort.round_index)
+        if self.reduction is not None:
+            eliminate(state, self.reduction, rounds=state["rounds"], rounds_done=cohort.round_index + 1)
         return state
 
     def friendship(self, state: State) -> tuple[np.ndarray, np.ndarray] | None:
         return decoded(state["R"]), state["N"]
+
+    def report(self, state: State) -> dict[str, float]:
+        if self.reduction is None:
+            return {}
+        clients = len(state["candidates"])
+        report = {
+            "pairs_eliminated": state["eliminated"],
+            "candidates_frac": float(state["candidates"].sum() / max(1, clients * (clients - 1))),
+        }
+        return report | ({"theta": state["theta"]} if math.isfinite(state["theta"]) else {})

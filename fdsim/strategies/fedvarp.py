@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 class FedVarp(Strategy):
     """Corrects the mean of the arrived updates by how far their stored predecessors are from everybody's.
 
-    With y_k the last update of k (zero before its first): Δ = mean over S of (Δᵢ − yᵢ) + mean over all of y. A missing
-    client is thus represented by y_k + mean over S of (Δᵢ − yᵢ). Keeps K×P numbers.
+    With y_k the last update of k (zero before its first): Δ = mean over S of (Δᵢ − yᵢ) + mean over all of y.
+    A missing client is thus represented by y_k + mean over S of (Δᵢ − yᵢ). Keeps K×P numbers.
 
-    SCAFFOLD is not offered: its control variates change every local step of the clients, which a rule for blending
-    finished updates cannot do; this is its server-side counterpart.
+    SCAFFOLD is not offered: its control variates change every local step of the clients, which a rule for
+    blending finished updates cannot do; this is its server-side counterpart.
     """
 
     stores: ClassVar[bool] = True

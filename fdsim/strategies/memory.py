@@ -33,7 +33,7 @@ def blank_memory(setting: Setting) -> torch.Tensor:
 
 
 def combined(memory: torch.Tensor, clients: np.ndarray, coefficients: np.ndarray) -> torch.Tensor:
-    """Answers with Σ coefficientₖ·memoryₖ [P] over some clients, without copying more than their non-zero rows."""
+    """Answers with Σ coefficientₖ·memoryₖ [P] over some clients, copying only rows that count."""
     import torch
 
     used = np.flatnonzero(coefficients)

@@ -1,9 +1,9 @@
 """The server's book of friendships: R, the mean similarity of each pair, and N, how often it was compared.
 
-Both are symmetric [K, K] arrays inside a strategy's state. Up to a few thousand clients they are kept in double
-precision. Above that N becomes uint16 (counting stops at 65535) and R, for scores in 0..1, 16-bit fixed point: a step
-of 2⁻¹⁶, whose rounding adds at most (n + 1)/2 · 2⁻¹⁷ to a mean of n scores (a float16 would lose the tenfold).
-Distances have no fixed range and are kept as float32 then.
+Both are symmetric [K, K] arrays inside a strategy's state. Up to a few thousand clients they are kept in
+double precision. Above that N becomes uint16 (counting stops at 65535) and R, for scores in 0..1, 16-bit
+fixed point: a step of 2⁻¹⁶, whose rounding adds at most (n + 1)/2 · 2⁻¹⁷ to a mean of n scores (a float16
+would lose the tenfold). Distances have no fixed range and are kept as float32 then.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def between(book: State, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
 def enter(
     book: State, clients: np.ndarray, scores: np.ndarray, forgetting: Forgetting, *, round_index: int
 ) -> None:
-    """Writes a round's scores [S, S] into the book: R ← (N·R + r)/(N + 1), N ← N + 1; NaN leaves a pair as it is."""
+    """Writes scores [S, S] into the book: R ← (N·R + r)/(N + 1), N ← N + 1; NaN leaves a pair alone."""
     compared = ~np.isnan(scores)
     np.fill_diagonal(compared, False)
     first, second = np.nonzero(compared)

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class Stale(Strategy):
-    """Represents a missing client by what it uploaded last; before its first upload it is left out of the average.
+    """Represents a missing client by what it uploaded last; before that it is left out of the average.
 
-    Keeps K×P numbers. `of = "update"` stores the last update; `of = "model"` stores the last local model w_k, so that
-    the stand-in is w_k − w_t.
+    Keeps K×P numbers. `of = "update"` stores the last update; `of = "model"` stores the last local model w_k,
+    so that the stand-in is w_k − w_t.
     """
 
     stores: ClassVar[bool] = True

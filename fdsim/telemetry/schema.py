@@ -86,8 +86,8 @@ ROUND_COLUMNS = (
     Column(
         "cluster_agreement",
         pa.float64(),
-        "adjusted Rand index of the clusters in R and the true ones, 1 for the same; null when not evaluated, "
-        "without R or above 2000 clients",
+        "adjusted Rand index of the clusters in R and the true ones, 1 for the same; "
+        "null when not evaluated, without R or above 2000 clients",
     ),
     Column("pairs_computed", pa.int64(), "pairs of clients whose similarity was asked for and computed"),
     Column("pairs_multiplied", pa.int64(), "pairs inside the matrix products; all other pairs were skipped"),

@@ -29,7 +29,7 @@ class FakeEvaluation:
 
 
 class QuadraticTrainer:
-    """Client k pulls the parameters towards its own target, with noise of its own: d_k = η·(target_k − w + noise)."""
+    """Client k pulls the parameters towards its own target: d_k = η·(target_k − w + noise)."""
 
     def __init__(self, targets: np.ndarray, *, noise: float = 0.1, chunk: int = 7, seed: int = 0) -> None:
         self.targets, self.noise, self.chunk, self.seed = targets, noise, chunk, seed
