@@ -64,7 +64,8 @@ class Counterfactual:
         pour(self._mean, self._mean_weights[positions], updates)
         for place, client in enumerate(clients.tolist()):
             if client in self._wanted:
-                self._seen[client] = updates[place]
+                # A copy: a view would keep the whole chunk alive.
+                self._seen[client] = updates[place].clone()
 
     def _substitute(self, client: int, update: Tensor) -> Tensor:
         rule = self._rule.get(client)
@@ -89,11 +90,12 @@ class Counterfactual:
         cosine: list[Tensor] = []
         for chunk in chunks:
             pour(self._truth, self._cohort.share[chunk.clients], chunk.updates)
-            for place, client in enumerate(chunk.clients.tolist()):
-                true = chunk.updates[place]
-                substitute = self._substitute(client, update)
-                squared.append((substitute - true).square().sum())
-                cosine.append((substitute @ true) / (substitute.norm() * true.norm()))
+            substitutes = torch.stack([self._substitute(client, update) for client in chunk.clients.tolist()])
+            squared.append((substitutes - chunk.updates).square().sum(dim=1))
+            norms = torch.linalg.vector_norm(substitutes, dim=1) * torch.linalg.vector_norm(
+                chunk.updates, dim=1
+            )
+            cosine.append((substitutes * chunk.updates).sum(dim=1) / norms)
             clients.append(chunk.clients)
         error = (update - self._truth).square().sum()
         units = learning_rate**2
@@ -101,8 +103,8 @@ class Counterfactual:
         return SubstitutionError(
             clients=np.concatenate(clients) if clients else np.empty(0, dtype=np.int64),
             aggregate=error.reshape(1) / units,
-            squared=torch.stack(squared) / units if squared else none,
-            cosine=torch.stack(cosine) if cosine else none,
+            squared=torch.cat(squared) / units if squared else none,
+            cosine=torch.cat(cosine) if cosine else none,
         )
 
 

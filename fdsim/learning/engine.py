@@ -18,9 +18,11 @@ from torch import Tensor
 
 from fdsim.errors import TraceError
 from fdsim.friends import CLUSTERS_UP_TO, FriendFigures, adjusted_rand_index, clusters_in, friend_figures
+from fdsim.learning.attendance import attendance_of
 from fdsim.learning.contract import Evaluation, Trainer
 from fdsim.learning.records import Account, client_rows, round_row, snapshot_of
-from fdsim.learning.round import Played, Stopwatch, attendance_of, play
+from fdsim.learning.round import Played, play
+from fdsim.learning.stopwatch import Stopwatch
 from fdsim.strategies.base import Arrived, Cohort, Setting, State, Strategy
 from fdsim.telemetry.schema import ClientRows, RoundRow, SimilaritySnapshot
 from fdsim.trace import TraceRound
@@ -147,12 +149,14 @@ def _one_round(strategy: Strategy, task: Task, trace_round: TraceRound, learner:
         agreement = _cluster_agreement(strategy, task, learner) if evaluation is not None else None
         snapshot = _snapshot(strategy, task, learner, round_index)
     learner.next_round = round_index + 1
+    # In a round that nobody came to the strategy has not moved, and has nothing to report.
+    report = {} if played.blend is None else strategy.report(learner.strategy_state)
     account = Account(
         trace_round,
         attendance,
         played,
         figures,
-        strategy.report(learner.strategy_state),
+        report,
         evaluation,
         agreement,
     )

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fdsim.friends import FriendFigures
+from fdsim.learning.attendance import Attendance
 from fdsim.learning.contract import Evaluation
-from fdsim.learning.round import Attendance, Played, Stopwatch
+from fdsim.learning.round import Played
+from fdsim.learning.stopwatch import Stopwatch
 from fdsim.telemetry.schema import ClientRows, RoundRow, SimilaritySnapshot, Substitute
 from fdsim.trace import TraceRound
 

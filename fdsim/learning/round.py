@@ -1,123 +1,24 @@
-"""One round of learning: who is in it, what they send, and the global update that comes of it."""
+"""One round of learning: what the arrived clients send, and the global update that comes of it."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fdsim.errors import NumericalError
+from fdsim.learning.attendance import Attendance
 from fdsim.learning.counterfactual import Counterfactual, pour
 from fdsim.learning.gallery import Compared, Gallery, blocks_of, compared
-from fdsim.strategies.base import Blend, Cohort, Setting, State, Strategy
-from fdsim.trace import Cause, Phase, TraceRound
+from fdsim.learning.parcel import Parcel
+from fdsim.learning.stopwatch import Stopwatch
+from fdsim.strategies.base import Blend, Cohort, State, Strategy
 
 if TYPE_CHECKING:
     from fdsim.learning.engine import Task
-
-Item = TypeVar("Item")
-
-
-class Stopwatch:
-    """Adds up real time by what it was spent on."""
-
-    def __init__(self) -> None:
-        self._began_s = time.perf_counter()
-        self.spent_s = {"train": 0.0, "blend": 0.0, "evaluate": 0.0, "analytics": 0.0}
-
-    @contextmanager
-    def on(self, purpose: str) -> Iterator[None]:
-        """Counts the time inside towards a purpose."""
-        began_s = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.spent_s[purpose] += time.perf_counter() - began_s
-
-    def over(self, purpose: str, items: Iterable[Item]) -> Iterator[Item]:
-        """Yields items, counting only the time it takes to make them."""
-        source = iter(items)
-        while True:
-            with self.on(purpose):
-                try:
-                    item = next(source)
-                except StopIteration:
-                    return
-            yield item
-
-    @property
-    def total_s(self) -> float:
-        """Seconds since the watch was made."""
-        return time.perf_counter() - self._began_s
-
-
-class Parcel:
-    """Collects small tensors on the accelerator and brings them to the host in one transfer."""
-
-    def __init__(self) -> None:
-        self._tensors: dict[str, Tensor] = {}
-
-    def put(self, name: str, tensor: Tensor) -> None:
-        """Adds a tensor under a name."""
-        self._tensors[name] = tensor
-
-    def fetch(self) -> dict[str, np.ndarray]:
-        """Waits for the accelerator and answers with everything as float64 arrays."""
-        flat = (
-            torch.cat([tensor.reshape(-1) for tensor in self._tensors.values()])
-            .cpu()
-            .numpy()
-            .astype(np.float64)
-        )
-        parts = np.split(flat, np.cumsum([tensor.numel() for tensor in self._tensors.values()])[:-1])
-        return {
-            name: part.reshape(tuple(tensor.shape))
-            for (name, tensor), part in zip(self._tensors.items(), parts, strict=True)
-        }
-
-
-@dataclass(frozen=True)
-class Attendance:
-    """A round's cohort, and the clients in it whose work was cut short but taken all the same."""
-
-    cohort: Cohort
-    partial: np.ndarray
-    work_frac: np.ndarray | None
-    """[S] share of the local work that each arrived client has done; None when all of it."""
-
-
-def attendance_of(
-    strategy: Strategy, setting: Setting, trace_round: TraceRound, params: Tensor
-) -> Attendance:
-    """Works out whose updates a strategy gets in a round."""
-    selected, arrived = trace_round.selected, trace_round.completed
-    partial = np.empty(0, dtype=np.int64)
-    work_frac = None
-    if strategy.trains_missing:
-        arrived = selected
-    elif strategy.takes_partial:
-        cut_off = (trace_round.cause == Cause.deadline) & (trace_round.phase == Phase.train)
-        partial = np.flatnonzero(cut_off & (trace_round.progress > 0))
-        if len(partial):
-            arrived = np.union1d(arrived, partial)
-            work_frac = np.where(np.isin(arrived, partial), trace_round.progress[arrived], 1.0)
-    share = np.zeros(setting.clients)
-    share[selected] = setting.share[selected]
-    total = share.sum()
-    cohort = Cohort(
-        round_index=trace_round.round,
-        arrived=arrived,
-        missing=np.setdiff1d(selected, arrived),
-        share=share / total if total > 0 else share,
-        params=params,
-    )
-    return Attendance(cohort, partial, work_frac)
 
 
 @dataclass(frozen=True)
@@ -139,95 +40,128 @@ class Played:
 
 def play(strategy: Strategy, task: Task, state: State, attendance: Attendance, watch: Stopwatch) -> Played:
     """Trains a round's clients and blends their updates; `state` changes only through `Strategy.keep`."""
-    cohort = attendance.cohort
-    arrived, round_index = cohort.arrived, cohort.round_index
-    blend, wanted, gallery = None, None, None
-    with watch.on("blend"):
-        update = torch.zeros_like(cohort.params)
-        if len(arrived):
-            blend = strategy.blend(state, cohort)
-            if strategy.compares:
-                wanted = strategy.pairs(state, cohort)
-                gallery = Gallery(
-                    strategy.comparison, task.setting, round_index=round_index, arrived=len(arrived)
+    game = _Game(strategy, task, state, attendance, watch)
+    game.blend_first()
+    if game.blend is not None:
+        game.train()
+    game.parcel.put("update_norm", torch.linalg.vector_norm(game.update).reshape(1))
+    if game.counterfactual is not None:
+        game.train_off_the_books(game.counterfactual)
+    return game.result()
+
+
+class _Game:
+    """A round under way: tensors pile up on the accelerator until `result` fetches them all at once."""
+
+    def __init__(
+        self, strategy: Strategy, task: Task, state: State, attendance: Attendance, watch: Stopwatch
+    ) -> None:
+        self.strategy, self.task, self.state, self.watch = strategy, task, state, watch
+        self.cohort, self.attendance = attendance.cohort, attendance
+        self.learning_rate = task.trainer.learning_rate(self.cohort.round_index)
+        self.update = torch.zeros_like(self.cohort.params)
+        self.parcel = Parcel()
+        self.blend: Blend | None = None
+        self.gallery: Gallery | None = None
+        self.wanted: np.ndarray | None = None
+        self.counterfactual: Counterfactual | None = None
+        self.order: list[np.ndarray] = []
+        self.pairs_multiplied = 0
+        self.off_the_books = np.empty(0, dtype=np.int64)
+
+    def blend_first(self) -> None:
+        """Asks the strategy for its blend, which it knows before any training."""
+        cohort, strategy = self.cohort, self.strategy
+        with self.watch.on("blend"):
+            if len(cohort.arrived):
+                self.blend = strategy.blend(self.state, cohort)
+                if strategy.compares:
+                    self.wanted = strategy.pairs(self.state, cohort)
+                    self.gallery = Gallery(
+                        strategy.comparison,
+                        self.task.setting,
+                        round_index=cohort.round_index,
+                        arrived=len(cohort.arrived),
+                    )
+        if self.task.counterfactual:
+            with self.watch.on("analytics"):
+                self.counterfactual = Counterfactual(
+                    strategy, self.state, cohort, self.blend, self.attendance.partial
                 )
-    counterfactual = None
-    if task.counterfactual:
-        with watch.on("analytics"):
-            counterfactual = Counterfactual(strategy, state, cohort, blend, attendance.partial)
-    parcel = Parcel()
-    order: list[np.ndarray] = []
-    losses: list[Tensor] = []
-    if blend is not None:
-        chunks = task.trainer.train(cohort.params, arrived, round_index, work_frac=attendance.work_frac)
-        for chunk in watch.over("train", chunks):
-            with watch.on("blend"):
-                positions = np.searchsorted(arrived, chunk.clients)
-                pour(update, blend.weights[positions], chunk.updates)
-                order.append(positions)
+
+    def train(self) -> None:
+        """Streams the arrived clients' updates into the blend."""
+        if self.blend is None:
+            raise ValueError("nobody arrived, so there is nothing to train")
+        cohort, blend = self.cohort, self.blend
+        losses: list[Tensor] = []
+        chunks = self.task.trainer.train(
+            cohort.params, cohort.arrived, cohort.round_index, work_frac=self.attendance.work_frac
+        )
+        for chunk in self.watch.over("train", chunks):
+            with self.watch.on("blend"):
+                positions = np.searchsorted(cohort.arrived, chunk.clients)
+                pour(self.update, blend.weights[positions], chunk.updates)
+                self.order.append(positions)
                 losses.append(chunk.losses)
-                if gallery is not None:
-                    gallery.add(positions, chunk.updates)
-                if strategy.stores:
-                    strategy.keep(state, cohort, chunk.clients, chunk.updates)
-            if counterfactual is not None:
-                with watch.on("analytics"):
-                    counterfactual.arrive(positions, chunk.clients, chunk.updates)
-        with watch.on("blend"):
+                if self.gallery is not None:
+                    self.gallery.add(positions, chunk.updates)
+                if self.strategy.stores:
+                    self.strategy.keep(self.state, cohort, chunk.clients, chunk.updates)
+            if self.counterfactual is not None:
+                with self.watch.on("analytics"):
+                    self.counterfactual.arrive(positions, chunk.clients, chunk.updates)
+        with self.watch.on("blend"):
             if blend.correction is not None:
-                update += blend.correction
-            parcel.put("losses", torch.cat(losses))
-    parcel.put("update_norm", torch.linalg.vector_norm(update).reshape(1))
-    multiplied = 0
-    if gallery is not None:
-        with watch.on("blend"):
-            blocks = blocks_of(wanted, len(arrived))
-            multiplied = blocks.pairs
-            parcel.put("products", gallery.products(blocks))
-    off_the_books = np.empty(0, dtype=np.int64)
-    if counterfactual is not None:
-        with watch.on("analytics"):
-            learning_rate = task.trainer.learning_rate(round_index)
-            truth = (
-                task.trainer.train(cohort.params, counterfactual.clients, round_index)
-                if len(counterfactual.clients)
-                else ()
+                self.update += blend.correction
+            self.parcel.put("losses", torch.cat(losses))
+            if self.gallery is not None:
+                blocks = blocks_of(self.wanted, len(cohort.arrived))
+                self.pairs_multiplied = blocks.pairs
+                self.parcel.put("products", self.gallery.products(blocks))
+
+    def train_off_the_books(self, counterfactual: Counterfactual) -> None:
+        """Trains whoever was missing, for measurement alone."""
+        cohort = self.cohort
+        with self.watch.on("analytics"):
+            chunks = self.task.trainer.train(cohort.params, counterfactual.clients, cohort.round_index)
+            measured = counterfactual.measure(
+                chunks if len(counterfactual.clients) else (), self.update, learning_rate=self.learning_rate
             )
-            measured = counterfactual.measure(truth, update, learning_rate=learning_rate)
-            off_the_books = measured.clients
-            parcel.put("error", measured.aggregate)
-            parcel.put("error_squared", measured.squared)
-            parcel.put("error_cosine", measured.cosine)
-    # Waiting for the accelerator belongs to training, which is what it is busy with.
-    with watch.on("train"):
-        host = parcel.fetch()
-    nothing = np.empty(0)
-    if blend is not None:
-        host["losses"] = host["losses"][np.argsort(np.concatenate(order))]
-        _check_finite(cohort, host["losses"], float(host["update_norm"][0]))
-    found, pairs = None, 0
-    if gallery is not None:
-        with watch.on("blend"):
-            found = compared(
-                host["products"],
-                wanted,
-                strategy.comparison,
-                learning_rate=task.trainer.learning_rate(round_index),
-            )
-            pairs = int(np.isfinite(found.scores).sum()) // 2
-    return Played(
-        update=update if blend is not None else None,
-        blend=blend,
-        losses=host.get("losses", nothing),
-        update_norm=float(host["update_norm"][0]),
-        compared=found,
-        pairs_computed=pairs,
-        pairs_multiplied=multiplied,
-        error=float(host["error"][0]) if "error" in host else None,
-        error_clients=off_the_books,
-        error_squared=host.get("error_squared", nothing),
-        error_cosine=host.get("error_cosine", nothing),
-    )
+            self.off_the_books = measured.clients
+            self.parcel.put("error", measured.aggregate)
+            self.parcel.put("error_squared", measured.squared)
+            self.parcel.put("error_cosine", measured.cosine)
+
+    def result(self) -> Played:
+        """Waits for the accelerator, once, and answers with the round."""
+        # Waiting belongs to training, which is what the accelerator is busy with.
+        with self.watch.on("train"):
+            host = self.parcel.fetch()
+        nothing = np.empty(0)
+        update_norm = float(host["update_norm"][0])
+        if self.blend is not None:
+            host["losses"] = host["losses"][np.argsort(np.concatenate(self.order))]
+            _check_finite(self.cohort, host["losses"], update_norm)
+        found = None
+        if self.gallery is not None:
+            with self.watch.on("blend"):
+                found = compared(
+                    host["products"], self.wanted, self.strategy.comparison, learning_rate=self.learning_rate
+                )
+        return Played(
+            update=self.update if self.blend is not None else None,
+            blend=self.blend,
+            losses=host.get("losses", nothing),
+            update_norm=update_norm,
+            compared=found,
+            pairs_computed=0 if found is None else int(np.isfinite(found.scores).sum()) // 2,
+            pairs_multiplied=self.pairs_multiplied,
+            error=float(host["error"][0]) if "error" in host else None,
+            error_clients=self.off_the_books,
+            error_squared=host.get("error_squared", nothing),
+            error_cosine=host.get("error_cosine", nothing),
+        )
 
 
 def _check_finite(cohort: Cohort, losses: np.ndarray, update_norm: float) -> None:

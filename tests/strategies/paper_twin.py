@@ -1,0 +1,83 @@
+"""The paper's algorithm once more, written straight from its text with loops and sets: slow, plain, independent."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+
+class PaperTwin:
+    """FL-FDMS on K clients; `updates` handed to `play` are Δ = (w_k − w_t)/η_L."""
+
+    def __init__(self, clients: int, rounds: int, *, similarity: str, reduction: dict | None) -> None:
+        self.K, self.T, self.similarity, self.reduction = clients, rounds, similarity, reduction
+        self.R = [[0.0] * clients for _ in range(clients)]
+        self.N = [[0] * clients for _ in range(clients)]
+        self.C = [{i for i in range(clients) if i != k} for k in range(clients)]
+        self.pairs_computed = 0
+        self.theta = math.inf
+
+    def friends(self, active: list[int]) -> dict[int, int | None]:
+        found: dict[int, int | None] = {}
+        for k in range(self.K):
+            if k in active:
+                continue
+            best, friend = -math.inf, None
+            for i in sorted(active):
+                if self.N[k][i] == 0 or (self.reduction is not None and i not in self.C[k]):
+                    continue
+                if self.R[k][i] > best:
+                    best, friend = self.R[k][i], i
+            found[k] = friend
+        return found
+
+    def weights(self, active: list[int], friends: dict[int, int | None]) -> dict[int, float]:
+        weight = dict.fromkeys(active, 1.0 / self.K)
+        for friend in friends.values():
+            if friend is not None:
+                weight[friend] += 1.0 / self.K
+            else:  # Dropout's rule: the mean of the active
+                for i in active:
+                    weight[i] += 1.0 / self.K / len(active)
+        return weight
+
+    def score(self, a: np.ndarray, b: np.ndarray) -> float:
+        if self.similarity == "distance":
+            return -math.sqrt(float(((a - b) ** 2).sum()))
+        cosine = float((a * b).sum()) / math.sqrt(float((a * a).sum())) / math.sqrt(float((b * b).sum()))
+        return 0.5 * (cosine + 1.0)
+
+    def play(self, t: int, active: list[int], updates: dict[int, np.ndarray]) -> None:
+        self.pairs_computed = 0
+        for i in active:
+            for j in active:
+                if j <= i:
+                    continue
+                if self.reduction is not None and j not in self.C[i] and i not in self.C[j]:
+                    continue
+                self.pairs_computed += 1
+                r = self.score(updates[i], updates[j])
+                n = self.N[i][j]
+                self.R[i][j] = self.R[j][i] = (n * self.R[i][j] + r) / (n + 1)
+                self.N[i][j] = self.N[j][i] = n + 1
+        if self.reduction is not None and active:
+            self.eliminate(t + 1)
+
+    def eliminate(self, t: int) -> None:
+        wish = self.reduction
+        pairs = [(i, j) for i in range(self.K) for j in range(self.K) if j in self.C[i] or i in self.C[j]]
+        beta = wish["beta"]
+        if beta == "estimate":
+            beta = min(self.N[i][j] for i, j in pairs) / t
+        b_max = max(len(c) for c in self.C) if wish["b_max"] == "estimate" else wish["b_max"]
+        if beta == 0:
+            self.theta = math.inf
+            return
+        inner = (2 * math.log(2 * self.K**2 * self.T * b_max) - 2 * math.log(wish["p"])) / (beta * t)
+        self.theta = wish["scale"] * (math.sqrt(inner) + wish["delta_f"])
+        for k in range(self.K):
+            scored = [i for i in self.C[k] if self.N[k][i] > 0]
+            if scored:
+                best = max(self.R[k][i] for i in scored)
+                self.C[k] -= {i for i in scored if best - self.R[k][i] >= self.theta}
