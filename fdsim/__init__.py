@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fdsim.telemetry.reader import Run, open_run
+    from fdsim.telemetry.study_reader import Study, open_study
 
 __version__ = "0.1.0"
-__all__ = ["Run", "__version__", "open_run"]
+__all__ = ["Run", "Study", "__version__", "open_run", "open_study"]
 
 #: Where the public names live; they are imported when first asked for, so that `import fdsim` stays light.
 _PUBLIC = {
     "Run": "fdsim.telemetry.reader",
+    "Study": "fdsim.telemetry.study_reader",
     "open_run": "fdsim.telemetry.reader",
+    "open_study": "fdsim.telemetry.study_reader",
 }
 
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fdsim.telemetry.disk import put_in_place, storage_errors
+from fdsim.telemetry.disk import file_hash, put_in_place, storage_errors
 from fdsim.telemetry.schema import EVENT_COLUMNS, SCHEMA_VERSION, arrow_schema
 
 _GROUP_ROWS = 65_536
 
 
 class EventsWriter:
-    """Takes events in order of time; memory stays at one row group."""
+    """Takes events in order of time; memory stays at one row group. `on_complete` is told the file's hash."""
 
-    def __init__(self, path: Path, *, scenario_hash: str, temporary: Path) -> None:
+    def __init__(
+        self, path: Path, *, scenario_hash: str, temporary: Path, on_complete: Callable[[str], None]
+    ) -> None:
+        self._on_complete = on_complete
         self.path, self._waiting_path = path, temporary / path.name
         self._schema = arrow_schema(EVENT_COLUMNS).with_metadata(
             {
@@ -62,6 +66,8 @@ class EventsWriter:
                 if kind is None:
                     with open(self._waiting_path, "rb") as file:
                         os.fsync(file.fileno())
+                    found = file_hash(self._waiting_path)
                     put_in_place(self._waiting_path, self.path)
+                    self._on_complete(found)
         finally:
             self._waiting_path.unlink(missing_ok=True)

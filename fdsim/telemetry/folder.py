@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from fdsim.errors import RunFolderError, StorageError
+from fdsim.telemetry.board import refuse_missing_tensorboard
 from fdsim.telemetry.disk import TEMPORARY, file_hash, storage_errors, write_whole
 from fdsim.telemetry.events import EventsWriter
 from fdsim.telemetry.facts import RunFacts, refuse_change, settings_in
@@ -80,6 +81,8 @@ class RunFolder:
     @classmethod
     def _start(cls, path: Path, lock: RunLock, facts: RunFacts) -> RunFolder:
         settings = settings_in(facts["scenario_toml"])
+        if settings.tensorboard:
+            refuse_missing_tensorboard()
         names = [partition(label) for label in facts["strategies"]]
         if len(set(names)) != len(names):
             raise RunFolderError(
@@ -136,6 +139,7 @@ class RunFolder:
             self.path / "events.parquet",
             scenario_hash=self.manifest["scenario_hash"],
             temporary=self.path / TEMPORARY,
+            on_complete=lambda found: self.manifest.update(events_hash=found),
         )
 
     def complete(self, *, wall_s: float | None = None) -> None:

@@ -41,17 +41,22 @@ def part_paths(folder: Path) -> list[Path]:
     return found
 
 
-def read_part(path: Path, columns: list[str] | None = None) -> pa.Table:
-    """Reads one part, or raises an error that names it."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise RunFolderError(str(path), f"cannot be read ({error.strerror})") from None
-    check_seal(content, path)
-    try:
-        return pq.read_table(pa.BufferReader(content), columns=columns)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise RunFolderError(str(path), f"not a readable Parquet file ({error})") from None
+class Part:
+    """One part whose bytes are known to be those that were written."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise RunFolderError(str(path), f"cannot be read ({error.strerror})") from None
+        check_seal(content, path)
+        self.path, self._content = path, pa.BufferReader(content)
+        self.schema: pa.Schema = pq.read_schema(self._content)
+        self.rows = int(pq.read_metadata(self._content).num_rows)
+
+    def read(self, columns: list[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
+        """Reads some columns of the rows for which `where` holds, leaving out row groups that have none."""
+        return pq.read_table(self._content, columns=columns, filters=where)
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ class GrowingTable:
             self.folder.mkdir(parents=True, exist_ok=True)
         parts, kept = part_paths(self.folder), self.schema.empty_table()
         while parts:
-            table = read_part(parts[-1])
+            table = Part(parts[-1]).read()
             kept = table.filter(pc.less(table["round"], next_round))
             if len(kept) or len(parts) == 1:
                 break

@@ -18,10 +18,10 @@ from fdsim.telemetry.disk import file_hash
 from fdsim.telemetry.facts import flat
 from fdsim.telemetry.lock import writer_of
 from fdsim.telemetry.manifest import Manifest
-from fdsim.telemetry.parts import part_paths, read_part
-from fdsim.telemetry.schema import TABLES, Column
+from fdsim.telemetry.parts import Part, part_paths
+from fdsim.telemetry.schema import SCHEMA_VERSION, TABLES, Column, arrow_schema
 from fdsim.telemetry.strategy_log import partition
-from fdsim.telemetry.upgrade import upgraded, version_of
+from fdsim.telemetry.upgrade import conformed, upgraded, version_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -143,16 +143,19 @@ class Run:
     def _of_strategy(
         self, name: str, label: str, columns: Sequence[str] | None, rounds: Rounds | None
     ) -> pa.Table:
-        wanted = _wanted(TABLES[name], columns, self.path)
+        wanted, where = _wanted(TABLES[name], columns, self.path), _where(rounds)
         folder = self.path / name / partition(label)
-        empty = pa.table({c.name: pa.array([], type=c.type) for c in TABLES[name]})
-        parts, rows = [empty], 0
+        tables, rows = [arrow_schema(TABLES[name]).empty_table().select(wanted)], 0
         for path in part_paths(folder):
-            table = upgraded(name, read_part(path), path)
-            rows += len(table)
-            parts.append(_some_rounds(table, rounds))
+            part = Part(path)
+            rows += part.rows
+            if version_of(part.schema, path) == SCHEMA_VERSION:
+                tables.append(conformed(name, part.read(wanted, where), wanted, path))
+            else:
+                table = upgraded(name, part.read(), path)
+                tables.append((table if where is None else table.filter(where)).select(wanted))
         self._refuse_gaps(name, label, rows, folder)
-        return pa.concat_tables(parts).select(wanted)
+        return pa.concat_tables(tables)
 
     def _refuse_gaps(self, name: str, label: str, rows: int, folder: Path) -> None:
         facts = self.manifest["strategies"][label]
@@ -180,7 +183,7 @@ class Run:
             schema = pq.read_schema(path)
             if name == "events":
                 version_of(schema, path)
-            filters = _filters(rounds) if name == "trace" else None
+            filters = _where(rounds) if name == "trace" else None
             return pq.read_table(
                 path, columns=list(columns) if columns is not None else None, filters=filters
             )
@@ -202,7 +205,7 @@ def _wanted(known: Sequence[Column], columns: Sequence[str] | None, path: Path) 
     return names if columns is None else [column for column in columns if column != "strategy"]
 
 
-def _filters(rounds: Rounds | None) -> pc.Expression | None:
+def _where(rounds: Rounds | None) -> pc.Expression | None:
     if rounds is None or rounds == (None, None):
         return None
     first, last = rounds
@@ -212,11 +215,6 @@ def _filters(rounds: Rounds | None) -> pc.Expression | None:
     if last is not None:
         chosen = chosen & (pc.field("round") <= last)
     return chosen
-
-
-def _some_rounds(table: pa.Table, rounds: Rounds | None) -> pa.Table:
-    chosen = _filters(rounds)
-    return table if chosen is None else table.filter(chosen)
 
 
 def _to_pandas(table: pa.Table, name: str) -> pd.DataFrame:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from fdsim.errors import InputError, RunFolderError, StorageError
 from fdsim.telemetry import checkpoint
+from fdsim.telemetry.board import Board
 from fdsim.telemetry.disk import TEMPORARY
 from fdsim.telemetry.manifest import Manifest
 from fdsim.telemetry.parts import GrowingTable
@@ -49,6 +50,7 @@ class StrategyLog:
         name, temporary = partition(label), folder / TEMPORARY
         self._tables = {t: GrowingTable(folder / t / name, self._schema(t), temporary) for t in _TO_TABLE}
         self._checkpoints, self._temporary = folder / "checkpoints" / name, temporary
+        self._board = Board(folder / "tensorboard" / name, next_round=0) if settings.tensorboard else None
         self._last_good: checkpoint.Checkpoint | None = None
         self._waiting: dict[str, list[Any]] = {t: [] for t in _TO_TABLE}
         self._waiting_rows, self._rows_per_round, self._flushed_s = 0, 1, time.monotonic()
@@ -93,6 +95,8 @@ class StrategyLog:
                 "restore the missing parts from a copy, or run again with --force",
             )
         self._manifest.update_strategy(self.label, status="running", rounds_done=self.next_round)
+        if self._board is not None:
+            self._board.next_round = self.next_round
         self._started_s = self._flushed_s = time.monotonic()
         return self
 
@@ -111,6 +115,8 @@ class StrategyLog:
         if snapshot is not None:
             self._waiting["similarity"].append(snapshot)
             rows += len(snapshot.first)
+        if self._board is not None:
+            self._board.append(row)
         self._waiting_rows += rows
         late = time.monotonic() - self._flushed_s >= self._settings.flush_every_s
         if late or self._waiting_rows >= _WAITING_ROWS:
@@ -129,6 +135,8 @@ class StrategyLog:
                 each = self._rows_per_round if name == "clients" else 1
                 table.append(rows, next_round=fresh[-1].round + 1, rows_per_round=each)
             self._waiting[name] = []
+        if self._board is not None:
+            self._board.flush()
         self._waiting_rows, self._flushed_s = 0, time.monotonic()
 
     def checkpoint(self, state: dict[str, Any], next_round: int) -> None:
@@ -157,13 +165,13 @@ class StrategyLog:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: object
     ) -> None:
-        if self.finished or kind is None:
-            if not self.finished:
+        try:
+            if not self.finished and not isinstance(value, StorageError):
                 self.flush()
-            return
-        if not isinstance(value, StorageError):
-            self.flush()
-            self._end(status="interrupted" if issubclass(kind, KeyboardInterrupt) else "stopped")
+                self._end(status="stopped")
+        finally:
+            if self._board is not None:
+                self._board.close()
 
 
 _TO_TABLE: dict[str, Callable[[Any], pa.Table]] = {

@@ -36,15 +36,19 @@ def upgraded(name: str, table: pa.Table, path: Path, steps: Mapping[int, Step] =
     for step in range(version, SCHEMA_VERSION):
         if step in steps:
             table = steps[step](name, table)
-    columns = {}
     for column in TABLES[name]:
-        if column.name in table.column_names:
-            found = table[column.name]
-            columns[column.name] = found if found.type == column.type else found.cast(column.type)
-        elif column.since > version:
-            columns[column.name] = pa.nulls(len(table), column.type)
-        else:
-            raise RunFolderError(
-                str(path), f"column '{column.name}' is missing", "restore the file from a copy"
-            )
+        if column.name not in table.column_names and column.since > version:
+            table = table.append_column(column.name, pa.nulls(len(table), column.type))
+    return conformed(name, table, [column.name for column in TABLES[name]], path)
+
+
+def conformed(name: str, table: pa.Table, wanted: list[str], path: Path) -> pa.Table:
+    """Answers with the wanted columns, typed as in the schema; a missing one is an error."""
+    types = {column.name: column.type for column in TABLES[name]}
+    columns = {}
+    for column in wanted:
+        if column not in table.column_names:
+            raise RunFolderError(str(path), f"column '{column}' is missing", "restore the file from a copy")
+        found = table[column]
+        columns[column] = found if found.type == types[column] else found.cast(types[column])
     return pa.table(columns)

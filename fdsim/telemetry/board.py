@@ -1,0 +1,54 @@
+"""The rounds table for TensorBoard, with simulated time where TensorBoard shows wall time."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fdsim.errors import InputError
+from fdsim.telemetry.schema import ROUND_COLUMNS, RoundRow
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+_TAGS = tuple(c.name for c in ROUND_COLUMNS if c.name not in ("round", "sim_time_s") and not c.is_wall_time)
+
+
+def refuse_missing_tensorboard() -> None:
+    """Raises an error before anything has run when TensorBoard's package is not there."""
+    if find_spec("tensorboard") is None:
+        raise InputError(
+            "telemetry.tensorboard", "the package tensorboard is not installed", "pip install tensorboard"
+        )
+
+
+class Board:
+    """TensorBoard files of one strategy: one scalar per column of the rounds table."""
+
+    def __init__(self, folder: Path, *, next_round: int) -> None:
+        self._folder, self.next_round = folder, next_round
+        self._writer: SummaryWriter | None = None
+
+    def append(self, row: RoundRow) -> None:
+        """Takes one round; nulls are left out."""
+        if self._writer is None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            # Steps from here on were written by a run that was interrupted; TensorBoard forgets them.
+            self._writer = SummaryWriter(str(self._folder), purge_step=self.next_round)
+        for tag in _TAGS:
+            value = getattr(row, tag)
+            if value is not None:
+                self._writer.add_scalar(tag, value, global_step=row.round, walltime=row.sim_time_s)
+
+    def flush(self) -> None:
+        """Puts what was taken on disk."""
+        if self._writer is not None:
+            self._writer.flush()
+
+    def close(self) -> None:
+        """Ends the files."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
