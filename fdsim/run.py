@@ -106,7 +106,7 @@ def run_scenario(
 
 
 def _trace_of(prepared: Prepared, folder: RunFolder, view: View) -> Trace:
-    if folder.trace_path.exists():
+    if folder.trace_path.exists() and not folder.trace_damaged:
         trace = open_trace(folder.trace_path)
         if trace.made_by == prepared.trace_key:
             return trace
@@ -135,7 +135,7 @@ def _learn_all(prepared: Prepared, trace: Trace, folder: RunFolder, choices: Run
             try:
                 for result in learn(strategy, task, trace, learner):
                     log.append(result.row, result.clients, result.snapshot)
-                    if learner.next_round % prepared.scenario.telemetry.checkpoint_every == 0:
+                    if log.checkpoint_due(learner.next_round):
                         log.checkpoint(learner.as_state(), learner.next_round)
                     view.round_ends(strategy.label, result.row)
             except NumericalError as error:

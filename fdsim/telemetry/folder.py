@@ -91,8 +91,7 @@ class RunFolder:
         _clear(path, OWN_NAMES)
         write_whole(path / "scenario.toml", facts["scenario_toml"].encode(), temporary=path / TEMPORARY)
         manifest = Manifest(path, {"scenario_hash": facts["scenario_hash"], "strategies": {}})
-        for label in facts["strategies"]:
-            StrategyLog(path, label, manifest, settings).prepare()
+        StrategyLog(path, facts["strategies"][0], manifest, settings).prepare()
         # Last, because a folder is a run from the moment it has a manifest.
         manifest.update(
             run_version=RUN_VERSION,
@@ -119,10 +118,10 @@ class RunFolder:
         return self.path / "trace.parquet"
 
     @property
-    def trace_ready(self) -> bool:
-        """Whether the trace on disk is the one this run wrote, so that it need not be made again."""
+    def trace_damaged(self) -> bool:
+        """Whether the trace on disk is no longer the one this run began with; then it is made again."""
         known = self.manifest.get("trace_hash")
-        return known is not None and self.trace_path.is_file() and file_hash(self.trace_path) == known
+        return known is not None and self.trace_path.is_file() and file_hash(self.trace_path) != known
 
     @property
     def is_complete(self) -> bool:

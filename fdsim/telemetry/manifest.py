@@ -6,6 +6,7 @@ import json
 import platform
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+@cache
 def versions() -> dict[str, str]:
     """Answers with the versions a result may depend on, without importing the packages."""
     import fdsim

@@ -88,9 +88,8 @@ class GrowingTable:
 
     def open(self, next_round: int) -> None:
         """Takes up the rows of the rounds before `next_round` and drops all later ones from the disk."""
-        with storage_errors(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-        parts, kept = part_paths(self.folder), self.schema.empty_table()
+        parts, table = part_paths(self.folder), self.schema.empty_table()
+        kept = table
         while parts:
             table = Part(parts[-1]).read()
             kept = table.filter(pc.less(table["round"], next_round))
@@ -103,8 +102,13 @@ class GrowingTable:
         kept = kept.cast(self.schema).replace_schema_metadata(self.schema.metadata)
         rows_before = sum(_row_count(path) for path in parts[:-1])
         tail = _Tail(max(len(parts) - 1, 0), kept, rows_before, next_round)
-        self._write(tail.index, tail.rows)
+        if len(kept) < len(table):
+            self._write(tail.index, tail.rows)
         self._tail = tail
+
+    def create(self) -> None:
+        """Puts the table on disk without rows, so that it can be read from the start."""
+        self._write(0, self.schema.empty_table())
 
     def append(self, table: pa.Table, *, next_round: int, rows_per_round: int) -> None:
         """Puts the rows of the rounds before `next_round` on disk; they are readable when this returns."""
@@ -119,6 +123,8 @@ class GrowingTable:
         self._tail = _Tail(index, rows.combine_chunks(), before, next_round)
 
     def _write(self, index: int, rows: pa.Table) -> None:
+        with storage_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
         write_whole(part_path(self.folder, index), sealed_parquet(rows), temporary=self._temporary)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from fdsim.catalogue import Table
@@ -10,8 +12,10 @@ from fdsim.catalogue import Table
 class Telemetry(Table):
     """What a run records; nothing here changes what is learned."""
 
-    checkpoint_every: PositiveInt = Field(
-        10, description="rounds between two checkpoints, from which --resume goes on"
+    checkpoint_every: PositiveInt | Literal["auto"] = Field(
+        "auto",
+        description="rounds between two checkpoints, from which --resume goes on; auto: every two seconds, or "
+        "as seldom as it takes to spend at most 1 % of the time on them",
     )
     flush_every_s: PositiveFloat = Field(
         5.0, description="real seconds after which waiting rows go to disk at the latest"
@@ -39,7 +43,3 @@ class Telemetry(Table):
     def evaluation_due(self, round_index: int, rounds: int) -> bool:
         """Whether the net is to be evaluated after this round; the last round always is."""
         return (round_index + 1) % self.evaluate_every == 0 or round_index + 1 == rounds
-
-    def checkpoint_due(self, round_index: int) -> bool:
-        """Whether a checkpoint follows this round."""
-        return (round_index + 1) % self.checkpoint_every == 0

@@ -29,6 +29,8 @@ from fdsim.telemetry.settings import Telemetry
 
 #: Rows that may wait in memory before they go to disk whatever the clock says.
 _WAITING_ROWS = 65_536
+#: checkpoint_every = "auto": at least this long between two checkpoints, and at most this share of the time on them.
+_PAUSE_S, _COST_FRAC = 2.0, 0.01
 
 
 def partition(label: str) -> str:
@@ -54,7 +56,8 @@ class StrategyLog:
         self._last_good: checkpoint.Checkpoint | None = None
         self._waiting: dict[str, list[Any]] = {t: [] for t in _TO_TABLE}
         self._waiting_rows, self._rows_per_round, self._flushed_s = 0, 1, time.monotonic()
-        self._started_s = time.monotonic()
+        self._started_s = self._saved_s = time.monotonic()
+        self._save_cost_s = 0.0
 
     def _schema(self, table: str) -> pa.Schema:
         return arrow_schema(TABLES[table]).with_metadata(
@@ -76,18 +79,17 @@ class StrategyLog:
         return self._facts.get("status") in ("complete", "failed")
 
     def prepare(self) -> None:
-        """Makes empty tables, so that every strategy can be read from the start."""
+        """Makes empty tables, so that the run can be read from the start."""
         for table in ("rounds", "clients") if self._settings.clients else ("rounds",):
-            self._tables[table].open(0)
+            self._tables[table].create()
 
     def __enter__(self) -> StrategyLog:
         if self.finished:
             return self
         self._last_good = checkpoint.last_good(self._checkpoints)
         self.next_round = self._last_good.next_round if self._last_good else 0
-        for name, table in self._tables.items():
-            if name == "rounds" or table.folder.is_dir() or (name == "clients" and self._settings.clients):
-                table.open(self.next_round)
+        for table in self._tables.values():
+            table.open(self.next_round)
         if self._tables["rounds"].rows != self.next_round:
             raise RunFolderError(
                 str(self._tables["rounds"].folder),
@@ -97,7 +99,7 @@ class StrategyLog:
         self._manifest.update_strategy(self.label, status="running", rounds_done=self.next_round)
         if self._board is not None:
             self._board.next_round = self.next_round
-        self._started_s = self._flushed_s = time.monotonic()
+        self._started_s = self._flushed_s = self._saved_s = time.monotonic()
         return self
 
     def checkpoint_state(self) -> dict[str, Any] | None:
@@ -126,8 +128,6 @@ class StrategyLog:
         """Puts all waiting rows on disk."""
         for name, waiting in self._waiting.items():
             table = self._tables[name]
-            if waiting and not table.folder.is_dir():
-                table.open(0)
             # An interrupt may have come after the rows went to disk and before they were let go.
             fresh = [record for record in waiting if record.round >= table.next_round]
             if fresh:
@@ -139,10 +139,20 @@ class StrategyLog:
             self._board.flush()
         self._waiting_rows, self._flushed_s = 0, time.monotonic()
 
+    def checkpoint_due(self, next_round: int) -> bool:
+        """Whether a checkpoint is to be made now, before round `next_round`."""
+        every = self._settings.checkpoint_every
+        if every == "auto":
+            return time.monotonic() - self._saved_s >= max(_PAUSE_S, self._save_cost_s / _COST_FRAC)
+        return next_round % every == 0
+
     def checkpoint(self, state: dict[str, Any], next_round: int) -> None:
         """Puts rows and state on disk, in this order: a checkpoint never promises rows that are not there."""
+        began_s = time.monotonic()
         self.flush()
         checkpoint.save(self._checkpoints, state, next_round, temporary=self._temporary)
+        self._saved_s = time.monotonic()
+        self._save_cost_s = self._saved_s - began_s
 
     def finish(self) -> None:
         """Marks the strategy as complete; its checkpoints are not needed any more."""

@@ -113,7 +113,7 @@ def fake_run(
     )
     done = 0
     with RunFolder.resume(folder, **facts) if resume else RunFolder.create(folder, **facts) as run:
-        if not run.trace_ready:
+        if run.trace_damaged or not run.trace_path.exists():
             rng = stream(seed, "trace")
             trace = write_trace(
                 run.trace_path, (plain_round(r, rng.random(clients) < 0.7, 60.0) for r in range(rounds))
@@ -129,7 +129,7 @@ def fake_run(
                     learner.from_state(state)
                 while learner.next_round < rounds:
                     log.append(*learner.step())
-                    if learner.next_round % every == 0:
+                    if log.checkpoint_due(learner.next_round):
                         log.checkpoint(learner.as_state(), learner.next_round)
                     done += 1
                     if done == stop_after:
