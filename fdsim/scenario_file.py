@@ -110,8 +110,14 @@ def override(tables: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]
             raise ScenarioError(
                 f"--set {setting}", "is not of the form key=value", "as in --set training.batch_size=20"
             )
-        tables = _with_value(tables, key.strip().split("."), toml_value(text), f"--set {setting}")
+        tables = with_value(tables, key.strip(), toml_value(text), f"--set {setting}")
     return tables
+
+
+def with_value(tables: dict[str, Any], key: str, value: Any, place: str) -> dict[str, Any]:
+    """Sets one dotted key; `place` is named when the key leads nowhere."""
+    changed: dict[str, Any] = _with_value(tables, key.split("."), value, place)
+    return changed
 
 
 def toml_value(text: str) -> Any:

@@ -1,0 +1,206 @@
+"""Comparing what was learnt: paired on seeds and traces, with what never reached the target counted.
+
+    comparison = compare(curves_of(["studies/alpha"]))
+    comparison.table        # one row per group, strategy and measure, ready for pandas
+
+The *arms* of a comparison are the values of one column, `by`: strategies as a rule, or a swept setting. Everything else
+that differs makes the *groups*; arms are only compared inside their group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pandas as pd
+
+from fdsim.catalogue import nearest
+from fdsim.comparison.curves import Curves
+from fdsim.comparison.measures import COSTS, QUALITIES, Cost
+from fdsim.comparison.statistics import (
+    NO_INTERVAL,
+    describe,
+    paired_difference,
+    restricted,
+    share_recovered,
+    summarise_costs,
+)
+from fdsim.errors import InputError
+
+#: When nobody names a target accuracy: this share of the best arm's mean final accuracy, for each group.
+TARGET_FRAC = 0.95
+#: Measures whose gap between the lower and the upper bound can be recovered in part.
+_RECOVERABLE = ("final_accuracy", "best_accuracy", "mean_accuracy")
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to compare: arms of which column, against which, up to which accuracy."""
+
+    by: str = "strategy"
+    against: str | None = None
+    """The baseline arm; dropout where there is one, else the first."""
+    target_accuracy: float | None = None
+    lower: str = "dropout"
+    upper: str = "full"
+    """Arms whose gap is the one to recover."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The answer: one row per group, arm and measure."""
+
+    question: Question
+    baseline: str
+    groups: tuple[str, ...]
+    """Columns that tell groups apart."""
+    table: pd.DataFrame
+    repeats: pd.DataFrame
+    """One row per curve: every measure of every repeat."""
+
+
+def compare(curves: Curves, question: Question | None = None) -> Comparison:
+    """Compares the arms of every group with the baseline, pair by pair."""
+    question = question or Question()
+    columns = ("strategy", *curves.settings)
+    if question.by not in columns:
+        raise InputError(f"by '{question.by}'", "there is no such column" + nearest(question.by, list(columns)))
+    groups = tuple(name for name in columns if name != question.by)
+    if question.by == "strategy":
+        groups = curves.settings
+    about = curves.about.assign(arm=curves.about[question.by].astype(str))
+    arms = list(dict.fromkeys(about["arm"]))
+    baseline = _baseline(question, arms)
+    rows: list[dict[str, object]] = []
+    repeats: list[pd.DataFrame] = []
+    # A group is looked up by its settings as text: tables and lists among them cannot be dictionary keys.
+    keys = about[list(groups)].astype(str).agg("|".join, axis=1) if groups else pd.Series("", index=about.index)
+    for _, part in about.groupby(keys, sort=False):
+        group = {name: part.iloc[0][name] for name in groups}
+        target = question.target_accuracy or _target(curves, part)
+        measured = _measure(curves, part, target)
+        repeats.append(measured)
+        for row in _rows(measured, arms, baseline, question):
+            rows.append({**group, question.by: row.pop("arm"), "target_accuracy": target, **row})
+    return Comparison(question, baseline, groups, pd.DataFrame(rows), pd.concat(repeats, ignore_index=True))
+
+
+def _baseline(question: Question, arms: list[str]) -> str:
+    if question.against is not None:
+        if question.against not in arms:
+            raise InputError(f"against '{question.against}'", "no curve is called so" + nearest(question.against, arms))
+        return question.against
+    return question.lower if question.lower in arms else arms[0]
+
+
+def _target(curves: Curves, part: pd.DataFrame) -> float | None:
+    """The scenarios' own target where they agree on one, else a share of the best arm's mean final accuracy."""
+    named = set(part["target_accuracy"].dropna())
+    if len(named) == 1 and part["target_accuracy"].notna().all():
+        return float(named.pop())
+    final = [curves.curves[index].qualities()["final_accuracy"] for index in part.index]
+    means = pd.Series(final, index=part["arm"]).groupby(level=0).mean().dropna()
+    return TARGET_FRAC * float(means.max()) if len(means) else None
+
+
+def _measure(curves: Curves, part: pd.DataFrame, target: float | None) -> pd.DataFrame:
+    records = []
+    for index in part.index:
+        curve = curves.curves[index]
+        record: dict[str, object] = {**part.loc[index].to_dict(), "complete": curve.complete, **curve.qualities()}
+        for measure in COSTS:
+            cost = Cost(float("nan"), reached=False) if target is None else curve.cost(measure.name, target)
+            record[measure.name] = cost.value
+            record[f"{measure.name}_reached"] = cost.reached
+            record[f"{measure.name}_watched"] = curve.watched(measure.name)
+        records.append(record)
+    return pd.DataFrame(records)
+
+
+def _rows(
+    measured: pd.DataFrame, arms: Sequence[str], baseline: str, question: Question
+) -> list[dict[str, object]]:
+    """Makes the rows of one group."""
+    twice = measured.duplicated(["arm", "seed"])
+    if twice.any():
+        first = measured[twice].iloc[0]
+        raise InputError(
+            str(first["folder"]), f"a second curve of '{first['arm']}' with seed {first['seed']}", "give every run once"
+        )
+    by_arm = {arm: measured[measured["arm"] == arm].set_index("seed") for arm in arms if (measured["arm"] == arm).any()}
+    seeds = sorted(set(measured["seed"]))
+    rows: list[dict[str, object]] = []
+    for arm, mine in by_arm.items():
+        theirs = by_arm.get(baseline)
+        common = [seed for seed in seeds if theirs is not None and seed in mine.index and seed in theirs.index]
+        # Pairs that did not learn on the very same trace are still paired by seed, but the table says so.
+        same_trace = theirs is not None and all(mine.at[s, "trace_hash"] == theirs.at[s, "trace_hash"] for s in common)
+        start = {"arm": arm, "repeats": len(mine), "incomplete": int((~mine["complete"]).sum())}
+        for measure in QUALITIES:
+            rows.append({**start, "measure": measure.name, **_quality(mine[measure.name], by_arm, measure.name, question)})
+            if theirs is not None:
+                rows[-1] |= _difference(mine[measure.name].loc[common], theirs[measure.name].loc[common])
+            rows[-1]["same_trace"] = same_trace
+        for measure in COSTS:
+            horizon = _horizon(measured, measure.name)
+            rows.append({**start, "measure": measure.name, **_cost(mine, measure.name, horizon)})
+            if theirs is not None:
+                rows[-1] |= _difference(
+                    restricted(_costs(mine.loc[common], measure.name), horizon),
+                    restricted(_costs(theirs.loc[common], measure.name), horizon),
+                )
+            rows[-1]["same_trace"] = same_trace
+    return rows
+
+
+def _quality(
+    values: pd.Series, by_arm: dict[str, pd.DataFrame], name: str, question: Question
+) -> dict[str, object]:
+    sample = describe(values.to_numpy())
+    share, interval = float("nan"), NO_INTERVAL
+    lower, upper = by_arm.get(question.lower), by_arm.get(question.upper)
+    if name in _RECOVERABLE and lower is not None and upper is not None:
+        common = [s for s in values.index if s in lower.index and s in upper.index]
+        sides = [side.loc[common].to_numpy(dtype=np.float64) for side in (values, lower[name], upper[name])]
+        share, interval = share_recovered(*sides)
+    return {
+        "n": sample.n,
+        "mean": sample.mean,
+        "sd": sample.sd,
+        "low": sample.interval.low,
+        "high": sample.interval.high,
+        "gap_recovered": share,
+        "gap_recovered_low": interval.low,
+        "gap_recovered_high": interval.high,
+    }
+
+
+def _costs(rows: pd.DataFrame, name: str) -> list[Cost]:
+    return [Cost(float(v), bool(r)) for v, r in zip(rows[name], rows[f"{name}_reached"], strict=True)]
+
+
+def _horizon(measured: pd.DataFrame, name: str) -> float:
+    """The cost up to which every complete repeat of the group was watched."""
+    watched = measured.loc[measured["complete"], f"{name}_watched"]
+    return float(watched.min() if len(watched) else measured[f"{name}_watched"].max())
+
+
+def _cost(mine: pd.DataFrame, name: str, horizon: float) -> dict[str, object]:
+    costs = [cost for cost in _costs(mine, name) if not np.isnan(cost.value)]
+    summary = asdict(summarise_costs(costs, horizon))
+    return {"n": summary.pop("n"), "mean": summary["restricted_mean"], **summary}
+
+
+def _difference(values: pd.Series | np.ndarray, baseline: pd.Series | np.ndarray) -> dict[str, object]:
+    found = paired_difference(np.asarray(values), np.asarray(baseline))
+    return {
+        "pairs": found.n,
+        "difference": found.mean,
+        "difference_sd": found.sd,
+        "difference_t_low": found.t_interval.low,
+        "difference_t_high": found.t_interval.high,
+        "difference_bootstrap_low": found.bootstrap_interval.low,
+        "difference_bootstrap_high": found.bootstrap_interval.high,
+        "p_value": found.p_value,
+    }

@@ -1,0 +1,121 @@
+"""What is measured on one learning curve: the accuracies of one strategy in one run.
+
+A *curve* is a rounds table of one run and one strategy. Everything here looks at a single curve; comparing curves is
+the business of `fdsim.comparison.compare`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy.integrate import trapezoid
+
+_JOULES_PER_KJ = 1000.0
+_SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number per curve: its column name, how people call it, and which way is better."""
+
+    name: str
+    title: str
+    higher_is_better: bool
+    digits: int = 3
+
+
+#: Known for every finished curve.
+QUALITIES = (
+    Measure("final_accuracy", "final accuracy", True),
+    Measure("best_accuracy", "best accuracy", True),
+    Measure("mean_accuracy", "mean accuracy (area under the curve)", True),
+    Measure("fluctuation", "fluctuation", False, 4),
+)
+#: What it took to reach the target accuracy; a curve that never did is *censored*: it took longer than was watched.
+COSTS = (
+    Measure("rounds", "rounds to target", False, 0),
+    Measure("sim_hours", "simulated hours to target", False, 1),
+    Measure("energy_kj", "kJ to target", False, 1),
+)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a curve took to reach a target, or, where `reached` is false, what it had taken when it was last seen."""
+
+    value: float
+    reached: bool
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The evaluated rounds of one strategy in one run. Arrays are [E], E evaluations."""
+
+    rounds: np.ndarray
+    """Rounds done by each evaluation: 1 after the first round."""
+    accuracy: np.ndarray
+    sim_hours: np.ndarray
+    energy_kj: np.ndarray
+    """Energy spent by the devices until each evaluation, from the first round on."""
+    complete: bool
+    """False when the strategy stopped before the run's last round."""
+
+    def qualities(self) -> dict[str, float]:
+        """Answers with the `QUALITIES` of the curve; NaN where an unfinished curve cannot tell."""
+        if not self.complete or not len(self.accuracy):
+            return {measure.name: float("nan") for measure in QUALITIES}
+        return {
+            "final_accuracy": float(self.accuracy[-1]),
+            "best_accuracy": float(self.accuracy.max()),
+            "mean_accuracy": mean_accuracy(self.rounds, self.accuracy),
+            "fluctuation": fluctuation(self.accuracy),
+        }
+
+    def cost(self, name: str, target: float) -> Cost:
+        """Answers with what it took to reach a test accuracy for the first time."""
+        watched = self.watched(name)
+        reached = np.flatnonzero(self.accuracy >= target)
+        if len(reached) and not np.isnan(watched):
+            return Cost(float(getattr(self, name)[reached[0]]), reached=True)
+        return Cost(watched, reached=False)
+
+    def watched(self, name: str) -> float:
+        """Answers with a cost at the last evaluation; NaN where nothing of it was recorded, as energy without devices."""
+        taken: np.ndarray = getattr(self, name)
+        return float(taken[-1]) if len(taken) and taken[-1] > 0 else float("nan")
+
+
+def mean_accuracy(rounds: np.ndarray, accuracy: np.ndarray) -> float:
+    """Area under accuracy over rounds, divided by the rounds it spans: 1 is perfect from the first evaluation on."""
+    if len(accuracy) == 1:
+        return float(accuracy[0])
+    return float(trapezoid(accuracy, rounds) / (rounds[-1] - rounds[0]))
+
+
+def fluctuation(accuracy: np.ndarray) -> float:
+    """Standard deviation of the change in accuracy from one evaluation to the next.
+
+    A curve that rises evenly has 0, whatever its slope; one that jumps up and down has much. This is how the claim that
+    friend substitution gives smoother curves is put to the test.
+    """
+    if len(accuracy) < 3:
+        return float("nan")
+    return float(np.std(np.diff(accuracy), ddof=1))
+
+
+def curve_of(rounds: pd.DataFrame, planned_rounds: int | None = None) -> Curve:
+    """Makes a curve of one strategy's rows of a rounds table; `planned_rounds` tells whether it is complete."""
+    rows = rounds.sort_values("round")
+    energy_kj = rows["energy_j"].astype(float).cumsum().to_numpy() / _JOULES_PER_KJ
+    evaluated = rows["test_accuracy"].notna().to_numpy()
+    done = rows["round"].to_numpy(dtype=np.int64) + 1
+    last = int(done[-1]) if len(done) else 0
+    return Curve(
+        rounds=done[evaluated],
+        accuracy=rows["test_accuracy"].to_numpy(dtype=np.float64)[evaluated],
+        sim_hours=rows["sim_time_s"].to_numpy(dtype=np.float64)[evaluated] / _SECONDS_PER_HOUR,
+        energy_kj=energy_kj[evaluated],
+        complete=planned_rounds is None or last >= planned_rounds,
+    )

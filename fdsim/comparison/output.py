@@ -1,0 +1,148 @@
+"""Comparisons for people and papers: terminal tables, CSV, Parquet and LaTeX."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from fdsim.comparison.compare import Comparison
+from fdsim.comparison.measures import COSTS, QUALITIES
+from fdsim.errors import InputError, StorageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "−": "$-$", ">": "$>$", "–": "--", "Δ": r"$\Delta$",
+}  # fmt: skip
+
+
+def write_comparison(comparison: Comparison, path: Path) -> None:
+    """Writes the comparison's table; the file name's ending decides between CSV, Parquet and LaTeX."""
+    kind = path.suffix.lower()
+    if kind not in (".csv", ".parquet", ".tex"):
+        raise InputError(str(path), f"'{kind}' is not a format comparisons are written in", "end it in .csv, .parquet or .tex")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if kind == ".csv":
+            comparison.table.to_csv(path, index=False)
+        elif kind == ".parquet":
+            _plain(comparison.table).to_parquet(path, index=False)
+        else:
+            path.write_text(latex(comparison), encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written ({error.strerror or error})") from None
+
+
+def _plain(table: pd.DataFrame) -> pd.DataFrame:
+    """Settings may be tables or mixed types, which Parquet columns cannot hold: those become text."""
+    mixed = [name for name in table.columns if table[name].dtype == object and name not in ("mean", "n")]
+    return table.assign(**{name: table[name].map(lambda v: v if v is None else str(v)) for name in mixed})
+
+
+def print_comparison(comparison: Comparison, console: Console) -> None:
+    """Prints one table per group, and what its numbers mean."""
+    from rich.table import Table
+    from rich.text import Text
+
+    for title, rows in _groups(comparison):
+        shown = display_table(comparison, rows)
+        table = Table(title=title, title_justify="left")
+        for name in shown.columns:
+            table.add_column(name, justify="left" if name == comparison.question.by else "right")
+        for line in shown.itertuples(index=False):
+            table.add_row(*(Text(str(value)) for value in line))
+        console.print(table)
+    console.print(footnote(comparison), markup=False, highlight=False)
+
+
+def _groups(comparison: Comparison) -> list[tuple[str, pd.DataFrame]]:
+    if not comparison.groups:
+        return [("", comparison.table)]
+    keys = comparison.table[list(comparison.groups)].astype(str).agg("|".join, axis=1)
+    found = []
+    for _, rows in comparison.table.groupby(keys, sort=False):
+        first = rows.iloc[0]
+        found.append((", ".join(f"{name} = {first[name]}" for name in comparison.groups), rows))
+    return found
+
+
+def display_table(comparison: Comparison, rows: pd.DataFrame) -> pd.DataFrame:
+    """Lays one group out as text, one line per arm."""
+    by = comparison.question.by
+    target = rows["target_accuracy"].iloc[0]
+    to_target = "" if target is None or pd.isna(target) else f" to {target:.3f}"
+    lines = []
+    for arm in dict.fromkeys(rows[by]):
+        mine = rows[rows[by] == arm].set_index("measure")
+        final, recovered = mine.loc["final_accuracy"], mine.loc["final_accuracy", "gap_recovered"]
+        line = {by: arm, "repeats": _repeats(final)}
+        for measure in QUALITIES:
+            title = "area under curve" if measure.name == "mean_accuracy" else measure.title
+            line[title] = _mean_sd(mine.loc[measure.name], measure.digits)
+        line[f"Δ final vs {comparison.baseline}"] = "–" if arm == comparison.baseline else _difference(final)
+        line["gap recovered"] = "–" if pd.isna(recovered) else f"{recovered:.0%}"
+        for measure in COSTS:
+            if pd.notna(mine.loc[measure.name, "mean"]):
+                unit = {"rounds": "rounds", "sim_hours": "hours", "energy_kj": "kJ"}[measure.name]
+                line[unit + to_target] = _cost(mine.loc[measure.name], measure.digits)
+        lines.append(line)
+    return pd.DataFrame(lines).fillna("–")
+
+
+def footnote(comparison: Comparison) -> str:
+    """Says what the numbers of a comparison are."""
+    pairing = "on seed and trace" if comparison.table["same_trace"].all() else "on seed only, for some: their traces differ"
+    return (
+        f"mean ± standard deviation over repeats; Δ: mean paired difference to {comparison.baseline} [95 % by Student's t], "
+        f"paired {pairing}; to target: median by Kaplan–Meier (repeats that reached it / all); "
+        "fluctuation: standard deviation of the change between evaluations"
+    )
+
+
+def _repeats(row: Any) -> str:
+    return str(int(row["repeats"])) + (f" ({int(row['incomplete'])} incomplete)" if row["incomplete"] else "")
+
+
+def _mean_sd(row: Any, digits: int) -> str:
+    if pd.isna(row["mean"]):
+        return "–"
+    spread = "" if pd.isna(row["sd"]) else f" ± {row['sd']:.{digits}f}"
+    return f"{row['mean']:.{digits}f}{spread}"
+
+
+def _difference(row: Any) -> str:
+    if "difference" not in row or pd.isna(row["difference"]):
+        return "–"
+    interval = ""
+    if not pd.isna(row["difference_t_low"]):
+        interval = f" [{row['difference_t_low']:+.3f}, {row['difference_t_high']:+.3f}]"
+    return f"{row['difference']:+.3f}{interval}".replace("-", "−")
+
+
+def _cost(row: Any, digits: int) -> str:
+    reached = f" ({int(row['reached'])}/{int(row['n'])})"
+    if math.isinf(row["median"]):
+        return f"> {row['watched']:.{digits}f}{reached}"
+    return f"{row['median']:.{digits}f}{reached}"
+
+
+def latex(comparison: Comparison) -> str:
+    """Writes one booktabs table, groups one after another."""
+    parts = []
+    shown = [(title, display_table(comparison, rows)) for title, rows in _groups(comparison)]
+    for title, table in shown:
+        heading = [_escape(name) for name in table.columns]
+        lines = [r"\begin{tabular}{l" + "r" * (len(heading) - 1) + "}", r"\toprule", " & ".join(heading) + r" \\", r"\midrule"]
+        lines += [" & ".join(_escape(str(value)) for value in line) + r" \\" for line in table.itertuples(index=False)]
+        lines += [r"\bottomrule", r"\end{tabular}"]
+        parts.append((f"% {title}\n" if title else "") + "\n".join(lines))
+    return "\n\n".join(parts) + f"\n\n% {footnote(comparison)}\n"
+
+
+def _escape(text: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in text)

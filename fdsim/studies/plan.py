@@ -1,0 +1,191 @@
+"""From a study file to its cells: each one an ordinary scenario, all of them checked before the first one runs."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import tomli_w
+
+from fdsim.errors import InputError, ScenarioError
+from fdsim.scenario import Scenario, parse_scenario
+from fdsim.scenario_file import merge, with_value
+from fdsim.scenario_problems import scenario_error
+from fdsim.studies.study_file import Settings, StudyFile
+
+_LONGEST_SLUG = 80
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a study: a scenario, and what sets it apart from the study's other runs."""
+
+    id: str
+    """Names the cell's run folder; ends in a hash of the scenario, so that equal work is found again."""
+    scenario: Scenario
+    trace_key: str
+    """Cells with equal keys learn on one trace."""
+    case: str | None
+    settings: Settings
+    """Swept keys and this cell's values."""
+
+    @property
+    def seed(self) -> int:
+        """The scenario's seed."""
+        return self.scenario.seed
+
+    @property
+    def label(self) -> str:
+        """What sets the cell apart, for people."""
+        return cell_label(self.case, self.settings, self.seed)
+
+    @property
+    def work(self) -> float:
+        """How much there is to do, in client rounds of training: only ratios between cells mean something."""
+        return float(self.scenario.clients * self.scenario.rounds * len(self.scenario.strategies))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a study is going to run."""
+
+    study: StudyFile
+    cells: tuple[Cell, ...]
+
+    @property
+    def traces(self) -> int:
+        """How many different traces the cells need."""
+        return len({cell.trace_key for cell in self.cells})
+
+    def resolved_toml(self) -> str:
+        """Writes the study as one self-contained file: base included, seeds listed."""
+        table = self.study.table.model_dump(mode="json", exclude_none=True, exclude={"base"})
+        table["seeds"] = list(_seeds(self.study))
+        # Scalars first: TOML keys after a table's header would belong to that table.
+        return tomli_w.dumps({"study": table, **self.study.base_tables})
+
+
+def plan_study(study: StudyFile) -> Plan:
+    """Makes and checks every cell; an error names the setting that is to blame and the cell it shows in."""
+    cells: list[Cell] = []
+    seen: dict[str, Cell] = {}
+    for case, settings, seed in _variants(study):
+        scenario = _scenario(study, case, settings, seed)
+        for part in _split(scenario, study.table.one_strategy_per_cell):
+            cell = _cell(part, case, settings)
+            twin = seen.get(part.content_hash)
+            if twin is not None:
+                raise ScenarioError(
+                    study.layers.locate(("study",)),
+                    f"two cells are the same run: {twin.label} and {cell.label}",
+                    "take the repeated value out of the sweep",
+                )
+            seen[part.content_hash] = cell
+            cells.append(cell)
+    return Plan(study, tuple(cells))
+
+
+def _seeds(study: StudyFile) -> tuple[int, ...]:
+    seeds = study.table.seeds
+    if isinstance(seeds, tuple):
+        return seeds
+    first = study.base_tables.get("seed", 0)
+    if not isinstance(first, int) or first < 0:
+        raise ScenarioError(study.layers.locate(("seed",)), f"seed: {first!r} is not a whole number from 0 on")
+    return tuple(range(first, first + seeds))
+
+
+def _variants(study: StudyFile) -> Iterator[tuple[str | None, Settings, int]]:
+    """Yields (case, settings, seed): cases outermost, then zip, then grid, then seeds."""
+    table = study.table
+    cases: list[tuple[str | None, Settings]] = [*table.cases.items()] or [(None, {})]
+    zipped = [dict(zip(table.zip, values, strict=True)) for values in zip(*table.zip.values(), strict=True)] or [{}]
+    crossed = [dict(zip(table.grid, values, strict=True)) for values in itertools.product(*table.grid.values())]
+    for (case, own), together, point in itertools.product(cases, zipped, crossed):
+        for seed in _seeds(study):
+            yield case, {**own, **together, **point}, seed
+
+
+def _scenario(study: StudyFile, case: str | None, settings: Settings, seed: int) -> Scenario:
+    from pydantic import ValidationError
+
+    tables = study.base_tables
+    for key, value in settings.items():
+        below = _value_at(tables, key)
+        laid = merge({"_": below}, {"_": value})["_"] if isinstance(value, dict) else value
+        tables = with_value(tables, key, laid, study.place_of(key))
+    tables = {**tables, "seed": seed}
+    shown = {f"{key}={_shown(value)}": key for key, value in settings.items()}
+    try:
+        return Scenario.model_validate(tables)
+    except ValidationError as error:
+        told = scenario_error(error, Scenario, study.layers, [*study.overrides, *shown])
+    guilty = shown.get(told.place.removeprefix("--set "))
+    place = study.place_of(guilty) if guilty is not None else told.place
+    where = f" (in cell {cell_label(case, settings, seed)})" if settings or case else ""
+    raise ScenarioError(place, f"{told.problem}{where}", told.remedy)
+
+
+def _value_at(node: Any, key: str) -> Any:
+    for part in key.split("."):
+        if isinstance(node, dict):
+            node = node.get(part)
+        elif isinstance(node, list) and part.isdigit() and int(part) < len(node):
+            node = node[int(part)]
+        else:
+            return None
+    return node
+
+
+def _split(scenario: Scenario, one_strategy_per_cell: bool) -> Iterator[Scenario]:
+    if not one_strategy_per_cell or len(scenario.strategies) == 1:
+        yield scenario
+        return
+    for strategy in scenario.strategies:
+        tables = scenario.as_tables()
+        tables["strategies"] = [strategy.model_dump(mode="json", exclude_none=True)]
+        yield parse_scenario(tables)
+
+
+def _cell(scenario: Scenario, case: str | None, settings: Settings) -> Cell:
+    from fdsim.prepare import prepare
+
+    try:
+        prepared = prepare(scenario)
+    except InputError as error:
+        where = cell_label(case, settings, scenario.seed)
+        raise type(error)(error.place, f"{error.problem} (in cell {where})", error.remedy) from None
+    words = [case or "", *(f"{_short(key, settings)}-{_shown(value)}" for key, value in settings.items())]
+    words.append(f"seed-{scenario.seed}")
+    slug = re.sub(r"[^\w.\-]+", "-", "_".join(word for word in words if word)).strip("-.")[:_LONGEST_SLUG]
+    return Cell(f"{slug}-{scenario.content_hash[:10]}", scenario, prepared.trace_key, case, settings)
+
+
+def cell_label(case: str | None, settings: Settings, seed: int) -> str:
+    """Says in a few words what sets a cell apart."""
+    words = [case] if case else []
+    words += [f"{_short(key, settings)}={_shown(value)}" for key, value in settings.items()]
+    return " ".join([*words, f"seed={seed}"])
+
+
+def _short(key: str, settings: Settings) -> str:
+    """The last part of a dotted key, or as many as tell it from the others."""
+    parts = key.split(".")
+    for count in range(1, len(parts)):
+        tail = parts[-count:]
+        if sum(other.split(".")[-count:] == tail for other in settings) == 1 and not tail[0].isdigit():
+            return ".".join(tail)
+    return key
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        kind = str(value.get("kind", ""))
+        rest = ",".join(f"{key}={_shown(inner)}" for key, inner in value.items() if key != "kind")
+        return f"{kind}({rest})" if kind and rest else kind or rest
+    if isinstance(value, list):
+        return "+".join(_shown(item) for item in value)
+    return str(value)
