@@ -17,6 +17,7 @@ from fdsim.scenario import Scenario, dump_scenario
 from fdsim.telemetry.facts import RunFacts
 from fdsim.telemetry.folder import RunFolder
 from fdsim.trace import Trace, TraceRound, open_trace, write_trace
+from fdsim.trace_cache import TraceCache
 from fdsim.view import Silent, View
 
 
@@ -27,6 +28,8 @@ class RunChoices:
     resume: bool = False
     force: bool = False
     device: str | None = None
+    trace_cache: Path | None = None
+    """Folder of traces by `Prepared.trace_key`, shared by the cells of a study."""
 
 
 def participation_rounds(
@@ -98,18 +101,23 @@ def run_scenario(
         else RunFolder.create(out, **about, force=choices.force)
     )
     with opened as folder:
-        trace = _trace_of(prepared, folder, view)
+        trace = _trace_of(prepared, folder, choices, view)
         folder.manifest.update(trace_hash=trace.content_hash, trace_key=prepared.trace_key)
         _learn_all(prepared, trace, folder, choices, view)
         folder.complete(wall_s=time.perf_counter() - began_s)
     return out
 
 
-def _trace_of(prepared: Prepared, folder: RunFolder, view: View) -> Trace:
+def _trace_of(prepared: Prepared, folder: RunFolder, choices: RunChoices, view: View) -> Trace:
     if folder.trace_path.exists() and not folder.trace_damaged:
         trace = open_trace(folder.trace_path)
         if trace.made_by == prepared.trace_key:
             return trace
+    # The event log belongs to the run, so a run that keeps one simulates its own fleet.
+    if choices.trace_cache is not None and not prepared.scenario.telemetry.events:
+        cache = TraceCache(choices.trace_cache)
+        cache.fetch(prepared.trace_key, folder.trace_path, lambda path: make_trace(prepared, path, view))
+        return open_trace(folder.trace_path)
     return make_trace(prepared, folder.trace_path, view, folder)
 
 

@@ -1,0 +1,65 @@
+"""What an executor is: a place with room for some cells at a time, that says what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol
+
+from fdsim.studies.cell import CellJob
+
+
+@dataclass(frozen=True)
+class Started:
+    """A cell has begun, at a place worth naming when it goes wrong."""
+
+    cell: str
+    where: str
+
+
+@dataclass(frozen=True)
+class Advanced:
+    """A share of a cell is done."""
+
+    cell: str
+    frac: float
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A cell is complete."""
+
+    cell: str
+    wall_s: float
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A cell did not end well; `again` says whether another try could."""
+
+    cell: str
+    message: str
+    again: bool = True
+
+
+Event = Started | Advanced | Ended | Failed
+
+
+class Executor(Protocol):
+    """Runs cells somewhere. Used as a context manager; leaving it stops whatever still runs."""
+
+    @property
+    def slots(self) -> int:
+        """How many cells can run at the same time, now."""
+
+    def submit(self, job: CellJob) -> None:
+        """Takes a cell; never more than `slots` at a time are given."""
+
+    def wait(self, timeout_s: float) -> Sequence[Event]:
+        """Answers with what happened, after `timeout_s` at the latest."""
+
+    def __enter__(self) -> Executor: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...

@@ -1,0 +1,87 @@
+"""A worker process of the local executor: takes cells from its standard input, one JSON line each, until that closes.
+
+Cells are run one after another in the same process, so that starting Python and torch is paid for once. What cells
+print goes to the log that is this process's standard error; standard output belongs to the driver.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import traceback
+from contextlib import suppress
+from typing import Any, TextIO
+
+from fdsim.errors import FdsimError, InputError
+from fdsim.studies.cell import CellJob, run_cell
+
+#: How long a cell may take to close its files after the driver is gone or wants it to stop.
+_GRACE_S = 3.0
+
+
+class _Stop:
+    """Whether the driver wants this process to end, or has ended itself."""
+
+    asked = False
+
+
+def main() -> None:
+    """Runs cells until standard input closes."""
+    answers = _take_standard_output()
+    jobs: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+    stop = _Stop()
+    # Ctrl-C reaches the whole process group; only the driver decides what it means.
+    signal.signal(signal.SIGINT, lambda number, frame: _interrupt(stop))
+    threading.Thread(target=_listen, args=(jobs, stop), daemon=True).start()
+    with suppress(KeyboardInterrupt, BrokenPipeError):
+        while (message := jobs.get()) is not None:
+            _work(message, answers)
+
+
+def _interrupt(stop: _Stop) -> None:
+    if stop.asked:
+        raise KeyboardInterrupt
+
+
+def _take_standard_output() -> TextIO:
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
+    os.dup2(2, 1)
+    return answers
+
+
+def _listen(jobs: queue.SimpleQueue[dict[str, Any] | None], stop: _Stop) -> None:
+    """Passes jobs on; the end of input, which a killed driver causes as well, stops a cell that is running."""
+    for line in sys.stdin:
+        jobs.put(json.loads(line))
+    stop.asked = True
+    jobs.put(None)
+    deadline = threading.Timer(_GRACE_S, os._exit, args=(1,))
+    deadline.daemon = True
+    deadline.start()
+    signal.raise_signal(signal.SIGINT)
+
+
+def _work(message: dict[str, Any], answers: TextIO) -> None:
+    job = CellJob(**{**message, "import_from": tuple(message["import_from"])})
+
+    def answer(**about: Any) -> None:
+        print(json.dumps({"cell": job.cell, **about}), file=answers)
+
+    try:
+        answer(wall_s=run_cell(job, lambda frac: answer(frac=frac)))
+    except BrokenPipeError:
+        raise
+    except FdsimError as error:
+        # Wrong input stays wrong however often it is tried.
+        answer(error=str(error), again=not isinstance(error, InputError))
+    except Exception as error:
+        traceback.print_exc()
+        answer(error=f"{type(error).__name__}: {error}", again=True)
+
+
+if __name__ == "__main__":
+    main()

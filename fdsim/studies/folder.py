@@ -1,0 +1,181 @@
+"""A study on disk: the resolved file, the plan with what became of each cell, shared traces, and the cells' run folders.
+
+    studies/<name>/
+      study.toml      resolved: base included, seeds listed
+      study.json      every cell: folder, seed, swept settings, case, status
+      traces/         <trace key>.parquet, shared by cells
+      cells/<id>/     ordinary run folders
+      logs/           what worker processes printed
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import fdsim
+from fdsim.errors import RunFolderError, StorageError
+from fdsim.studies.plan import Cell, Plan
+from fdsim.telemetry.disk import TEMPORARY, write_whole
+from fdsim.telemetry.lock import LOCK_NAME, RunLock
+from fdsim.telemetry.manifest import NAME as RUN_MANIFEST
+from fdsim.telemetry.manifest import now
+
+NAME = "study.json"
+STUDY_VERSION = 1
+_OWN_NAMES = {NAME, "study.toml", "traces", "cells", "logs", "report.html", TEMPORARY, LOCK_NAME}
+
+
+class StudyFolder:
+    """The driver's side of a study; used as a context manager, which holds the folder's lock."""
+
+    def __init__(self, path: Path, plan: Plan) -> None:
+        self.path, self.plan = path, plan
+        self._lock = RunLock(path)
+        self._cells: dict[str, dict[str, Any]] = {}
+        self._facts: dict[str, Any] = {}
+
+    def __enter__(self) -> StudyFolder:
+        self._make()
+        self._lock.take()
+        try:
+            self._adopt()
+        except BaseException:
+            self._lock.release()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, traceback: object) -> None:
+        try:
+            if self._facts["status"] == "running":
+                self.close("interrupted" if kind is None or not issubclass(kind, Exception) else "failed")
+        finally:
+            self._lock.release()
+
+    def _make(self) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            strangers = sorted(p.name for p in self.path.iterdir() if p.name not in _OWN_NAMES)
+            if strangers and not (self.path / NAME).exists():
+                problem = f"the folder is not a study and is not empty ('{strangers[0]}')"
+                raise RunFolderError(str(self.path), problem, "choose another with --out")
+            write_whole(self.path / "study.toml", self.plan.resolved_toml().encode(), temporary=self.path / TEMPORARY)
+        except (OSError, StorageError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise RunFolderError(str(self.path), f"results cannot be written there ({reason})", "choose another with --out") from None
+
+    def _adopt(self) -> None:
+        """Takes the plan over, with what an earlier session of the same cells has achieved."""
+        before = {cell["id"]: cell for cell in read_study(self.path)["cells"]} if (self.path / NAME).exists() else {}
+        by_hash = {cell["scenario_hash"]: cell for cell in before.values()}
+        for cell in self.plan.cells:
+            earlier = by_hash.get(cell.scenario.content_hash, {})
+            # Work is known by its hash: renaming a sweep or reordering it must not lose what is done.
+            entry = _entry(cell, str(earlier.get("folder", f"cells/{cell.id}")))
+            entry |= {key: earlier[key] for key in ("attempts", "wall_s") if key in earlier}
+            if self._is_complete(entry):
+                entry["status"] = "complete"
+            self._cells[cell.id] = entry
+        planned = {entry["folder"] for entry in self._cells.values()}
+        self._facts = {
+            "study_version": STUDY_VERSION,
+            "name": self.plan.study.name,
+            "status": "running",
+            "fdsim": fdsim.__version__,
+            "updated_at": now(),
+            "swept": list(self.plan.study.table.swept),
+            "retired": sorted({*self._retired_before(before), *(c["folder"] for c in before.values())} - planned),
+        }
+        self._write()
+
+    def _retired_before(self, before: Mapping[str, Any]) -> list[str]:
+        return list(read_study(self.path).get("retired", [])) if before else []
+
+    def _is_complete(self, entry: dict[str, Any]) -> bool:
+        """A cell's own manifest decides: study.json may be a moment behind when the driver was killed."""
+        path = self.path / entry["folder"] / RUN_MANIFEST
+        try:
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        return manifest.get("status") == "complete" and manifest.get("scenario_hash") == entry["scenario_hash"]
+
+    @property
+    def traces(self) -> Path:
+        """The folder of shared traces."""
+        return self.path / "traces"
+
+    @property
+    def retired(self) -> list[str]:
+        """Folders of cells that an earlier version of the study file had."""
+        return list(self._facts["retired"])
+
+    def run_folder(self, cell: Cell) -> Path:
+        """The run folder of a cell."""
+        return self.path / self._cells[cell.id]["folder"]
+
+    def status(self, cell: Cell) -> str:
+        """waiting, running, complete or failed."""
+        return str(self._cells[cell.id]["status"])
+
+    def attempts(self, cell: Cell) -> int:
+        """How often the cell was begun, in all sessions."""
+        return int(self._cells[cell.id]["attempts"])
+
+    def about(self, cell: Cell) -> Mapping[str, Any]:
+        """What study.json says of a cell."""
+        return dict(self._cells[cell.id])
+
+    def update(self, cell: Cell, **facts: Any) -> None:
+        """Changes what is known of a cell and writes study.json."""
+        self._cells[cell.id] |= facts
+        self._write()
+
+    def close(self, status: str) -> None:
+        """Writes down how the study ended."""
+        self._facts["status"] = status
+        for entry in self._cells.values():
+            if entry["status"] == "running":
+                entry["status"] = "waiting"
+        self._write()
+
+    def _write(self) -> None:
+        self._facts["updated_at"] = now()
+        text = json.dumps({**self._facts, "cells": list(self._cells.values())}, indent=1, ensure_ascii=False)
+        write_whole(self.path / NAME, text.encode(), temporary=self.path / TEMPORARY)
+
+
+def _entry(cell: Cell, folder: str) -> dict[str, Any]:
+    return {
+        "id": cell.id,
+        "folder": folder,
+        "case": cell.case,
+        "seed": cell.seed,
+        "settings": cell.settings,
+        "strategies": [strategy.label for strategy in cell.scenario.strategies],
+        "rounds": cell.scenario.rounds,
+        "scenario_hash": cell.scenario.content_hash,
+        "trace_key": cell.trace_key,
+        "status": "waiting",
+        "attempts": 0,
+        "wall_s": None,
+        "error": None,
+    }
+
+
+def read_study(path: Path) -> dict[str, Any]:
+    """Reads study.json, or raises an error that names it."""
+    place = path / NAME
+    try:
+        about = json.loads(place.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunFolderError(str(path), f"not a study: it has no {NAME}", "`fdsim study FILE` makes one") from None
+    except (ValueError, OSError) as error:
+        raise RunFolderError(str(place), f"the file is damaged ({error})", "run the study again; its cells are kept") from None
+    if not isinstance(about, dict) or not isinstance(about.get("cells"), list):
+        raise RunFolderError(str(place), "not a study's plan", "run the study again; its cells are kept")
+    if about.get("study_version", 0) > STUDY_VERSION:
+        raise RunFolderError(str(place), "written by a newer fdsim", "upgrade fdsim to read it")
+    return about
