@@ -11,6 +11,7 @@ import typer
 
 from fdsim import __version__
 from fdsim.cli_list import app as list_app
+from fdsim.cli_study import compare, study
 from fdsim.cli_trace import app as trace_app
 from fdsim.errors import FdsimError
 
@@ -23,6 +24,8 @@ app = typer.Typer(
 )
 app.add_typer(trace_app, name="trace")
 app.add_typer(list_app, name="list")
+app.command()(study)
+app.command()(compare)
 
 ScenarioFile = Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (TOML).")]
 Overrides = Annotated[

@@ -30,7 +30,7 @@ def run_and_show(
     again = ["fdsim", "run", str(path), *(["--out", str(out)] if out else [])]
     again += [word for setting in overrides for word in ("--set", setting)]
     try:
-        with _termination_as_interrupt(), Terminal(console, scenario.rounds) as view:
+        with termination_as_interrupt(), Terminal(console, scenario.rounds) as view:
             run_scenario(scenario, folder, choices, view=view)
     except KeyboardInterrupt:
         print(f"stopped. Go on with: {shlex.join([*again, '--resume'])}", file=sys.stderr)
@@ -41,7 +41,7 @@ def run_and_show(
 
 
 @contextmanager
-def _termination_as_interrupt() -> Iterator[None]:
+def termination_as_interrupt() -> Iterator[None]:
     """Treats SIGTERM like Ctrl-C, so that job schedulers get the same clean stop."""
 
     def interrupt(number: int, frame: object) -> None:

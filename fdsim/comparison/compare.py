@@ -65,7 +65,9 @@ def compare(curves: Curves, question: Question | None = None) -> Comparison:
     question = question or Question()
     columns = ("strategy", *curves.settings)
     if question.by not in columns:
-        raise InputError(f"by '{question.by}'", "there is no such column" + nearest(question.by, list(columns)))
+        raise InputError(
+            f"by '{question.by}'", "there is no such column" + nearest(question.by, list(columns))
+        )
     groups = tuple(name for name in columns if name != question.by)
     if question.by == "strategy":
         groups = curves.settings
@@ -75,7 +77,9 @@ def compare(curves: Curves, question: Question | None = None) -> Comparison:
     rows: list[dict[str, object]] = []
     repeats: list[pd.DataFrame] = []
     # A group is looked up by its settings as text: tables and lists among them cannot be dictionary keys.
-    keys = about[list(groups)].astype(str).agg("|".join, axis=1) if groups else pd.Series("", index=about.index)
+    keys = (
+        about[list(groups)].astype(str).agg("|".join, axis=1) if groups else pd.Series("", index=about.index)
+    )
     for _, part in about.groupby(keys, sort=False):
         group = {name: part.iloc[0][name] for name in groups}
         target = question.target_accuracy or _target(curves, part)
@@ -89,7 +93,9 @@ def compare(curves: Curves, question: Question | None = None) -> Comparison:
 def _baseline(question: Question, arms: list[str]) -> str:
     if question.against is not None:
         if question.against not in arms:
-            raise InputError(f"against '{question.against}'", "no curve is called so" + nearest(question.against, arms))
+            raise InputError(
+                f"against '{question.against}'", "no curve is called so" + nearest(question.against, arms)
+            )
         return question.against
     return question.lower if question.lower in arms else arms[0]
 
@@ -108,7 +114,11 @@ def _measure(curves: Curves, part: pd.DataFrame, target: float | None) -> pd.Dat
     records = []
     for index in part.index:
         curve = curves.curves[index]
-        record: dict[str, object] = {**part.loc[index].to_dict(), "complete": curve.complete, **curve.qualities()}
+        record: dict[str, object] = {
+            **part.loc[index].to_dict(),
+            "complete": curve.complete,
+            **curve.qualities(),
+        }
         for measure in COSTS:
             cost = Cost(float("nan"), reached=False) if target is None else curve.cost(measure.name, target)
             record[measure.name] = cost.value
@@ -126,19 +136,35 @@ def _rows(
     if twice.any():
         first = measured[twice].iloc[0]
         raise InputError(
-            str(first["folder"]), f"a second curve of '{first['arm']}' with seed {first['seed']}", "give every run once"
+            str(first["folder"]),
+            f"a second curve of '{first['arm']}' with seed {first['seed']}",
+            "give every run once",
         )
-    by_arm = {arm: measured[measured["arm"] == arm].set_index("seed") for arm in arms if (measured["arm"] == arm).any()}
+    by_arm = {
+        arm: measured[measured["arm"] == arm].set_index("seed")
+        for arm in arms
+        if (measured["arm"] == arm).any()
+    }
     seeds = sorted(set(measured["seed"]))
     rows: list[dict[str, object]] = []
     for arm, mine in by_arm.items():
         theirs = by_arm.get(baseline)
-        common = [seed for seed in seeds if theirs is not None and seed in mine.index and seed in theirs.index]
+        common = [
+            seed for seed in seeds if theirs is not None and seed in mine.index and seed in theirs.index
+        ]
         # Pairs that did not learn on the very same trace are still paired by seed, but the table says so.
-        same_trace = theirs is not None and all(mine.at[s, "trace_hash"] == theirs.at[s, "trace_hash"] for s in common)
+        same_trace = theirs is not None and bool(
+            (mine["trace_hash"].loc[common] == theirs["trace_hash"].loc[common]).all()
+        )
         start = {"arm": arm, "repeats": len(mine), "incomplete": int((~mine["complete"]).sum())}
         for measure in QUALITIES:
-            rows.append({**start, "measure": measure.name, **_quality(mine[measure.name], by_arm, measure.name, question)})
+            rows.append(
+                {
+                    **start,
+                    "measure": measure.name,
+                    **_quality(mine[measure.name], by_arm, measure.name, question),
+                }
+            )
             if theirs is not None:
                 rows[-1] |= _difference(mine[measure.name].loc[common], theirs[measure.name].loc[common])
             rows[-1]["same_trace"] = same_trace

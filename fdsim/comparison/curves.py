@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,14 +41,15 @@ def curves_of(folders: Sequence[Path | str]) -> Curves:
     sources = [source for folder in folders for source in _sources(Path(folder))]
     runs = [(source, *_read(source.folder)) for source in sources]
     if not runs:
-        raise RunFolderError(", ".join(map(str, folders)), "no run has finished a round yet, so there is nothing to compare")
+        raise RunFolderError(
+            ", ".join(map(str, folders)), "no run has finished a round yet, so there is nothing to compare"
+        )
     alone = [tables for source, tables, *_ in runs if not source.settings]
     differing = _differing(alone) if len(alone) > 1 else ()
     settings = tuple(dict.fromkeys([*(key for source, *_ in runs for key in source.settings), *differing]))
     about: list[dict[str, Any]] = []
     curves: list[Curve] = []
     for source, tables, manifest, rounds in runs:
-        flat = _flat(tables)
         for strategy, rows in rounds.groupby("strategy", sort=False, observed=True):
             about.append(
                 {
@@ -56,16 +58,22 @@ def curves_of(folders: Sequence[Path | str]) -> Curves:
                     "trace_hash": manifest.get("trace_hash"),
                     "target_accuracy": tables.get("target_accuracy"),
                     "folder": str(source.folder),
-                    **{key: source.settings.get(key, flat.get(key)) for key in settings},
+                    **{key: source.settings.get(key, tables.get(key)) for key in settings},
                 }
             )
             curves.append(curve_of(rows, int(tables["rounds"])))
     return Curves(pd.DataFrame(about, columns=[*_ABOUT, *settings]), tuple(curves), settings)
 
 
-def curves_from(rounds: pd.DataFrame, *, settings: Sequence[str] = (), rounds_planned: int | None = None) -> Curves:
+def curves_from(
+    rounds: pd.DataFrame, *, settings: Sequence[str] = (), rounds_planned: int | None = None
+) -> Curves:
     """Takes curves from one rounds table with `strategy` and `seed` columns, for results that come from elsewhere."""
-    missing = [name for name in ("strategy", "seed", "round", "test_accuracy", *settings) if name not in rounds.columns]
+    missing = [
+        name
+        for name in ("strategy", "seed", "round", "test_accuracy", *settings)
+        if name not in rounds.columns
+    ]
     if missing:
         raise RunFolderError("rounds table", f"column '{missing[0]}' is missing")
     whole = rounds.assign(**{n: float("nan") for n in ("sim_time_s", "energy_j") if n not in rounds.columns})
@@ -92,7 +100,9 @@ def _sources(folder: Path) -> list[_Source]:
                 found.append(_Source(place, {**case, **cell["settings"]}))
         return found
     if not (folder / "run.json").is_file():
-        raise RunFolderError(str(folder), "neither a run nor a study: there is no run.json and no study.json in it")
+        raise RunFolderError(
+            str(folder), "neither a run nor a study: there is no run.json and no study.json in it"
+        )
     return [_Source(folder, {})]
 
 
@@ -100,21 +110,11 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Any], pd.DataFrame]:
     from fdsim.telemetry.reader import open_run
 
     run = open_run(folder)
-    return run.scenario.as_tables(), dict(run.manifest), run.rounds
-
-
-def _flat(tables: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tables.items():
-        if isinstance(value, dict):
-            flat.update(_flat(value, f"{prefix}{key}."))
-        else:
-            flat[prefix + key] = value
-    return flat
+    return run.settings, dict(run.manifest), run.rounds
 
 
 def _differing(scenarios: Sequence[dict[str, Any]]) -> tuple[str, ...]:
     """Names the keys in which runs differ that come without a study to say what was swept."""
-    flats = [_flat({k: v for k, v in tables.items() if k not in _NOT_SETTINGS}) for tables in scenarios]
+    flats = [{k: v for k, v in s.items() if re.split(r"[.\[]", k)[0] not in _NOT_SETTINGS} for s in scenarios]
     keys = dict.fromkeys(key for flat in flats for key in flat)
     return tuple(key for key in keys if any(flat.get(key) != flats[0].get(key) for flat in flats))

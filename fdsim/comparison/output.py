@@ -19,13 +19,18 @@ _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "−": "$-$", ">": "$>$", "–": "--", "Δ": r"$\Delta$",
 }  # fmt: skip
+_AHEAD = ("n", "final accuracy", "gap recovered")
 
 
 def write_comparison(comparison: Comparison, path: Path) -> None:
     """Writes the comparison's table; the file name's ending decides between CSV, Parquet and LaTeX."""
     kind = path.suffix.lower()
     if kind not in (".csv", ".parquet", ".tex"):
-        raise InputError(str(path), f"'{kind}' is not a format comparisons are written in", "end it in .csv, .parquet or .tex")
+        raise InputError(
+            str(path),
+            f"'{kind}' is not a format comparisons are written in",
+            "end it in .csv, .parquet or .tex",
+        )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if kind == ".csv":
@@ -49,15 +54,21 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    by = comparison.question.by
     for title, rows in _groups(comparison):
         shown = display_table(comparison, rows)
-        table = Table(title=title, title_justify="left")
-        for name in shown.columns:
-            table.add_column(name, justify="left" if name == comparison.question.by else "right")
-        for line in shown.itertuples(index=False):
-            table.add_row(*(Text(str(value)) for value in line))
-        console.print(table)
-    console.print(footnote(comparison), markup=False, highlight=False)
+        # Two narrow tables fit where one wide one would be cut off: first who is ahead, then how they got there.
+        ahead = [by, *(name for name in shown.columns if name in _AHEAD or name.startswith("Δ"))]
+        rest = [by, *(name for name in shown.columns if name not in ahead)]
+        short = shown.assign(**{name: shown[name].str.split(" ±").str[0] for name in rest})
+        for heading, part in ((title, shown[ahead]), ("", short[rest])):
+            table = Table(title=Text(heading) if heading else None, title_justify="left")
+            for name in part.columns:
+                table.add_column(name, justify="left" if name == by else "right")
+            for line in part.itertuples(index=False):
+                table.add_row(*(Text(str(value)) for value in line))
+            console.print(table)
+    console.print(footnote(comparison), markup=False, highlight=False, soft_wrap=True)
 
 
 def _groups(comparison: Comparison) -> list[tuple[str, pd.DataFrame]]:
@@ -80,11 +91,11 @@ def display_table(comparison: Comparison, rows: pd.DataFrame) -> pd.DataFrame:
     for arm in dict.fromkeys(rows[by]):
         mine = rows[rows[by] == arm].set_index("measure")
         final, recovered = mine.loc["final_accuracy"], mine.loc["final_accuracy", "gap_recovered"]
-        line = {by: arm, "repeats": _repeats(final)}
+        line = {by: arm, "n": _repeats(final)}
         for measure in QUALITIES:
             title = "area under curve" if measure.name == "mean_accuracy" else measure.title
             line[title] = _mean_sd(mine.loc[measure.name], measure.digits)
-        line[f"Δ final vs {comparison.baseline}"] = "–" if arm == comparison.baseline else _difference(final)
+        line[f"Δ final to {comparison.baseline}"] = "–" if arm == comparison.baseline else _difference(final)
         line["gap recovered"] = "–" if pd.isna(recovered) else f"{recovered:.0%}"
         for measure in COSTS:
             if pd.notna(mine.loc[measure.name, "mean"]):
@@ -96,7 +107,11 @@ def display_table(comparison: Comparison, rows: pd.DataFrame) -> pd.DataFrame:
 
 def footnote(comparison: Comparison) -> str:
     """Says what the numbers of a comparison are."""
-    pairing = "on seed and trace" if comparison.table["same_trace"].all() else "on seed only, for some: their traces differ"
+    pairing = (
+        "on seed and trace"
+        if comparison.table["same_trace"].all()
+        else "on seed only, for some: their traces differ"
+    )
     return (
         f"mean ± standard deviation over repeats; Δ: mean paired difference to {comparison.baseline} [95 % by Student's t], "
         f"paired {pairing}; to target: median by Kaplan–Meier (repeats that reached it / all); "
@@ -137,8 +152,16 @@ def latex(comparison: Comparison) -> str:
     shown = [(title, display_table(comparison, rows)) for title, rows in _groups(comparison)]
     for title, table in shown:
         heading = [_escape(name) for name in table.columns]
-        lines = [r"\begin{tabular}{l" + "r" * (len(heading) - 1) + "}", r"\toprule", " & ".join(heading) + r" \\", r"\midrule"]
-        lines += [" & ".join(_escape(str(value)) for value in line) + r" \\" for line in table.itertuples(index=False)]
+        lines = [
+            r"\begin{tabular}{l" + "r" * (len(heading) - 1) + "}",
+            r"\toprule",
+            " & ".join(heading) + r" \\",
+            r"\midrule",
+        ]
+        lines += [
+            " & ".join(_escape(str(value)) for value in line) + r" \\"
+            for line in table.itertuples(index=False)
+        ]
         lines += [r"\bottomrule", r"\end{tabular}"]
         parts.append((f"% {title}\n" if title else "") + "\n".join(lines))
     return "\n\n".join(parts) + f"\n\n% {footnote(comparison)}\n"

@@ -63,7 +63,9 @@ def describe(values: Sequence[float] | np.ndarray) -> Sample:
     return Sample(n, float(known.mean()), sd, _t_interval(known))
 
 
-def paired_difference(values: Sequence[float] | np.ndarray, baseline: Sequence[float] | np.ndarray) -> Difference:
+def paired_difference(
+    values: Sequence[float] | np.ndarray, baseline: Sequence[float] | np.ndarray
+) -> Difference:
     """Compares two lists pair by pair; a pair of which one side is unknown (NaN) does not count."""
     known = _known(np.asarray(values, dtype=np.float64) - np.asarray(baseline, dtype=np.float64))
     n = len(known)
@@ -74,9 +76,7 @@ def paired_difference(values: Sequence[float] | np.ndarray, baseline: Sequence[f
     return Difference(n, sample.mean, sample.sd, sample.interval, _bootstrap([known], np.mean), p_value)
 
 
-def share_recovered(
-    values: np.ndarray, lower: np.ndarray, upper: np.ndarray
-) -> tuple[float, Interval]:
+def share_recovered(values: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> tuple[float, Interval]:
     """Share of the gap between two baselines that a strategy closes: mean(x − lower) / mean(upper − lower).
 
     The ratio of means, not the mean of ratios: one seed on which the gap happens to vanish must not decide. Unknown
@@ -176,14 +176,16 @@ def _bootstrap(samples: list[np.ndarray], statistic: Callable[..., Any], method:
     if all(_all_equal(sample) for sample in samples):
         same = float(statistic(*samples))
         return Interval(same, same)
-    found = stats.bootstrap(
-        samples,
-        statistic,
-        paired=len(samples) > 1,
-        vectorized=True,
-        n_resamples=_RESAMPLES,
-        confidence_level=CONFIDENCE,
-        method=method or ("BCa" if n >= _FEWEST_FOR_BCA else "percentile"),
-        rng=stream(0, "bootstrap"),
-    ).confidence_interval
+    # Resamples may be infinite (see `share_recovered`), which only scipy's unused standard error minds.
+    with np.errstate(invalid="ignore"):
+        found = stats.bootstrap(
+            samples,
+            statistic,
+            paired=len(samples) > 1,
+            vectorized=True,
+            n_resamples=_RESAMPLES,
+            confidence_level=CONFIDENCE,
+            method=method or ("BCa" if n >= _FEWEST_FOR_BCA else "percentile"),
+            rng=stream(0, "bootstrap"),
+        ).confidence_interval
     return Interval(float(found.low), float(found.high))

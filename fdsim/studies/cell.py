@@ -37,7 +37,9 @@ class CellJob:
 class Progress(Silent):
     """Tells how much of a cell is done, not more often than `every_s`."""
 
-    def __init__(self, tell: Callable[[float], None], rounds: int, strategies: Sequence[str], every_s: float = 0.25) -> None:
+    def __init__(
+        self, tell: Callable[[float], None], rounds: int, strategies: Sequence[str], every_s: float = 0.25
+    ) -> None:
         self._tell, self._rounds, self._strategies, self._every_s = tell, rounds, list(strategies), every_s
         self._told_s = 0.0
 
@@ -52,8 +54,8 @@ class Progress(Silent):
 def run_cell(job: CellJob, tell: Callable[[float], None] = lambda frac: None) -> float:
     """Runs a cell, or what is left of it, and answers with the real time it took."""
     began_s = time.perf_counter()
-    for folder in job.import_from:
-        import_also_from(Path(folder))
+    for place in job.import_from:
+        import_also_from(Path(place))
     from fdsim.run import RunChoices, run_scenario
     from fdsim.scenario import parse_scenario
 

@@ -27,7 +27,9 @@ class StudyOutcome:
     """Cells that kept failing, each with what its last attempt said."""
 
 
-def conduct(folder: StudyFolder, executor: Executor, view: StudyView, *, device: str | None = None) -> StudyOutcome:
+def conduct(
+    folder: StudyFolder, executor: Executor, view: StudyView, *, device: str | None = None
+) -> StudyOutcome:
     """Runs every cell that is not complete yet; the folder is open, and so is the executor."""
     plan = folder.plan
     done = [cell for cell in plan.cells if folder.status(cell) == "complete"]

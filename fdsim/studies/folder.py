@@ -1,11 +1,11 @@
 """A study on disk: the resolved file, the plan with what became of each cell, shared traces, and the cells' run folders.
 
-    studies/<name>/
-      study.toml      resolved: base included, seeds listed
-      study.json      every cell: folder, seed, swept settings, case, status
-      traces/         <trace key>.parquet, shared by cells
-      cells/<id>/     ordinary run folders
-      logs/           what worker processes printed
+studies/<name>/
+  study.toml      resolved: base included, seeds listed
+  study.json      every cell: folder, seed, swept settings, case, status
+  traces/         <trace key>.parquet, shared by cells
+  cells/<id>/     ordinary run folders
+  logs/           what worker processes printed
 """
 
 from __future__ import annotations
@@ -61,14 +61,22 @@ class StudyFolder:
             if strangers and not (self.path / NAME).exists():
                 problem = f"the folder is not a study and is not empty ('{strangers[0]}')"
                 raise RunFolderError(str(self.path), problem, "choose another with --out")
-            write_whole(self.path / "study.toml", self.plan.resolved_toml().encode(), temporary=self.path / TEMPORARY)
+            write_whole(
+                self.path / "study.toml", self.plan.resolved_toml().encode(), temporary=self.path / TEMPORARY
+            )
         except (OSError, StorageError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise RunFolderError(str(self.path), f"results cannot be written there ({reason})", "choose another with --out") from None
+            raise RunFolderError(
+                str(self.path), f"results cannot be written there ({reason})", "choose another with --out"
+            ) from None
 
     def _adopt(self) -> None:
         """Takes the plan over, with what an earlier session of the same cells has achieved."""
-        before = {cell["id"]: cell for cell in read_study(self.path)["cells"]} if (self.path / NAME).exists() else {}
+        before = (
+            {cell["id"]: cell for cell in read_study(self.path)["cells"]}
+            if (self.path / NAME).exists()
+            else {}
+        )
         by_hash = {cell["scenario_hash"]: cell for cell in before.values()}
         for cell in self.plan.cells:
             earlier = by_hash.get(cell.scenario.content_hash, {})
@@ -86,7 +94,9 @@ class StudyFolder:
             "fdsim": fdsim.__version__,
             "updated_at": now(),
             "swept": list(self.plan.study.table.swept),
-            "retired": sorted({*self._retired_before(before), *(c["folder"] for c in before.values())} - planned),
+            "retired": sorted(
+                {*self._retired_before(before), *(c["folder"] for c in before.values())} - planned
+            ),
         }
         self._write()
 
@@ -100,7 +110,8 @@ class StudyFolder:
             manifest = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return False
-        return manifest.get("status") == "complete" and manifest.get("scenario_hash") == entry["scenario_hash"]
+        same = manifest.get("scenario_hash") == entry["scenario_hash"]
+        return bool(same and manifest.get("status") == "complete")
 
     @property
     def traces(self) -> Path:
@@ -114,7 +125,7 @@ class StudyFolder:
 
     def run_folder(self, cell: Cell) -> Path:
         """The run folder of a cell."""
-        return self.path / self._cells[cell.id]["folder"]
+        return self.path / str(self._cells[cell.id]["folder"])
 
     def status(self, cell: Cell) -> str:
         """waiting, running, complete or failed."""
@@ -171,9 +182,13 @@ def read_study(path: Path) -> dict[str, Any]:
     try:
         about = json.loads(place.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise RunFolderError(str(path), f"not a study: it has no {NAME}", "`fdsim study FILE` makes one") from None
+        raise RunFolderError(
+            str(path), f"not a study: it has no {NAME}", "`fdsim study FILE` makes one"
+        ) from None
     except (ValueError, OSError) as error:
-        raise RunFolderError(str(place), f"the file is damaged ({error})", "run the study again; its cells are kept") from None
+        raise RunFolderError(
+            str(place), f"the file is damaged ({error})", "run the study again; its cells are kept"
+        ) from None
     if not isinstance(about, dict) or not isinstance(about.get("cells"), list):
         raise RunFolderError(str(place), "not a study's plan", "run the study again; its cells are kept")
     if about.get("study_version", 0) > STUDY_VERSION:

@@ -94,7 +94,9 @@ def _seeds(study: StudyFile) -> tuple[int, ...]:
         return seeds
     first = study.base_tables.get("seed", 0)
     if not isinstance(first, int) or first < 0:
-        raise ScenarioError(study.layers.locate(("seed",)), f"seed: {first!r} is not a whole number from 0 on")
+        raise ScenarioError(
+            study.layers.locate(("seed",)), f"seed: {first!r} is not a whole number from 0 on"
+        )
     return tuple(range(first, first + seeds))
 
 
@@ -102,8 +104,12 @@ def _variants(study: StudyFile) -> Iterator[tuple[str | None, Settings, int]]:
     """Yields (case, settings, seed): cases outermost, then zip, then grid, then seeds."""
     table = study.table
     cases: list[tuple[str | None, Settings]] = [*table.cases.items()] or [(None, {})]
-    zipped = [dict(zip(table.zip, values, strict=True)) for values in zip(*table.zip.values(), strict=True)] or [{}]
-    crossed = [dict(zip(table.grid, values, strict=True)) for values in itertools.product(*table.grid.values())]
+    zipped = [
+        dict(zip(table.zip, values, strict=True)) for values in zip(*table.zip.values(), strict=True)
+    ] or [{}]
+    crossed = [
+        dict(zip(table.grid, values, strict=True)) for values in itertools.product(*table.grid.values())
+    ]
     for (case, own), together, point in itertools.product(cases, zipped, crossed):
         for seed in _seeds(study):
             yield case, {**own, **together, **point}, seed

@@ -39,16 +39,27 @@ class StudyTable(Table):
     """What varies, how often each variant is repeated, and what one run may use."""
 
     base: str = ""
-    name: str = Field(default="", max_length=100, description="names the study folder, studies/<name>; the file's name if not given")
+    name: str = Field(
+        default="",
+        max_length=100,
+        description="names the study folder, studies/<name>; the file's name if not given",
+    )
     seeds: PositiveInt | Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)] = 1
-    grid: Sweep = {}
-    zip: Sweep = {}
-    cases: dict[str, Settings] = {}
-    one_strategy_per_cell: bool = Field(default=False, description="give every strategy a cell of its own; they share traces")
+    grid: Sweep = Field(default_factory=dict, description="every combination of these keys' values")
+    zip: Sweep = Field(default_factory=dict, description="keys whose lists are walked through together")
+    cases: dict[str, Settings] = Field(
+        default_factory=dict, description="named variants, each a table of keys"
+    )
+    one_strategy_per_cell: bool = Field(
+        default=False, description="give every strategy a cell of its own; they share traces"
+    )
     retries: NonNegativeInt = Field(default=2, description="how often a cell that failed is tried again")
-    threads_per_run: PositiveInt = Field(default=1, description="CPU threads of one run; the same number gives the same digits")
+    threads_per_run: PositiveInt = Field(
+        default=1, description="CPU threads of one run; the same number gives the same digits"
+    )
     gpus_per_run: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="share of a GPU for one run, as in 0.25; one GPU each where there are any if not given"
+        default=None,
+        description="share of a GPU for one run, as in 0.25; one GPU each where there are any if not given",
     )
 
     @field_validator("grid", "zip", mode="before")
@@ -79,13 +90,20 @@ class StudyTable(Table):
 
     @model_validator(mode="after")
     def _each_key_varies_once(self) -> StudyTable:
-        groups = {"grid": [*self.grid], "zip": [*self.zip], "cases": [*{k: 0 for case in self.cases.values() for k in case}]}
+        groups = {
+            "grid": [*self.grid],
+            "zip": [*self.zip],
+            "cases": [*{k: 0 for case in self.cases.values() for k in case}],
+        }
         for group, keys in groups.items():
             for key in keys:
                 if key == "seed":
                     raise ValueError(f"{group}.seed: seeds are not swept; write seeds = [1, 2, 3] in [study]")
                 for other, theirs in groups.items():
-                    clash = next((k for k in theirs if (k, other) != (key, group) and (k + ".").startswith(key + ".")), None)
+                    clash = next(
+                        (k for k in theirs if (k, other) != (key, group) and (k + ".").startswith(key + ".")),
+                        None,
+                    )
                     if clash is not None and (other != group or group != "cases"):
                         raise ValueError(f"{group}.{key} and {other}.{clash} set the same thing")
         return self
@@ -93,7 +111,9 @@ class StudyTable(Table):
     @property
     def swept(self) -> tuple[str, ...]:
         """Every key that some cell sets, in the order of the file."""
-        return tuple(dict.fromkeys([*(k for case in self.cases.values() for k in case), *self.zip, *self.grid]))
+        return tuple(
+            dict.fromkeys([*(k for case in self.cases.values() for k in case), *self.zip, *self.grid])
+        )
 
 
 @dataclass(frozen=True)
@@ -149,29 +169,41 @@ def load_study(path: Path | str, overrides: Sequence[str] = ()) -> StudyFile:
         table = StudyTable.model_validate(study)
     except ValidationError as error:
         inside = [text.removeprefix("study.") for text in overrides if text.startswith("study.")]
-        raise scenario_error(error, StudyTable, _Within(layers.tables, layers.texts, "study"), inside) from None
+        raise scenario_error(
+            error, StudyTable, _Within(layers.tables, layers.texts, "study"), inside
+        ) from None
     table = table.model_copy(update={"name": table.name or path.resolve().stem})
     texts, folders = list(layers.texts), [path.resolve().parent]
     if table.base:
         base_path = _base_path(layers, table.base)
         below = read_layers(base_path)
         if "study" in below.tables:
-            raise ScenarioError(layers.locate(("study", "base")), f"'{table.base}' is a study, not a scenario")
+            raise ScenarioError(
+                layers.locate(("study", "base")), f"'{table.base}' is a study, not a scenario"
+            )
         tables = merge(below.tables, tables)
         texts += below.texts
         folders.append(base_path.resolve().parent)
     elif not tables:
-        raise ScenarioError(str(path), "the study has no scenario", 'name one with base = "scenario.toml" in [study]')
+        raise ScenarioError(
+            str(path), "the study has no scenario", 'name one with base = "scenario.toml" in [study]'
+        )
     plain = [text for text in overrides if not text.startswith("study.")]
     for text in plain:
         key = text.partition("=")[0].strip()
         if key in table.swept:
             group = "grid" if key in table.grid else "zip" if key in table.zip else "cases"
-            remedy = f"change the sweep itself, as in --set 'study.{group}.{key}=[…]'" if group != "cases" else ""
-            raise ScenarioError(f"--set {text}", f"'{key}' is swept by [study.{group}], which would overrule it", remedy)
+            remedy = (
+                f"change the sweep itself, as in --set 'study.{group}.{key}=[…]'" if group != "cases" else ""
+            )
+            raise ScenarioError(
+                f"--set {text}", f"'{key}' is swept by [study.{group}], which would overrule it", remedy
+            )
     for folder in folders:
         import_also_from(folder)
-    return StudyFile(table, override(tables, plain), Layers(tables, tuple(texts)), tuple(folders), tuple(plain))
+    return StudyFile(
+        table, override(tables, plain), Layers(tables, tuple(texts)), tuple(folders), tuple(plain)
+    )
 
 
 @dataclass(frozen=True)
@@ -198,7 +230,9 @@ def _override_study(study: dict[str, Any], overrides: Sequence[str]) -> dict[str
         key, equals, text = setting.partition("=")
         parts = key.strip().split(".")[1:]
         if not equals or not all(parts) or not parts:
-            raise ScenarioError(f"--set {setting}", "is not of the form key=value", "as in --set study.seeds=3")
+            raise ScenarioError(
+                f"--set {setting}", "is not of the form key=value", "as in --set study.seeds=3"
+            )
         if parts[0] in ("grid", "zip"):
             # Keys of a sweep are dotted themselves; everything after the group's name is one key.
             sweep = flatten(changed.get(parts[0], {}))

@@ -134,7 +134,9 @@ class StudyTerminal:
         self._done += 1
         self._drop(cell, count=True)
         if not self._live:
-            self._say(f"[{self._done}/{self._total}] {cell.label}: complete ({wall_s:.1f} s){self._time_left()}")
+            self._say(
+                f"[{self._done}/{self._total}] {cell.label}: complete ({wall_s:.1f} s){self._time_left()}"
+            )
 
     def cell_fails(self, cell: Cell, message: str, *, again: bool) -> None:
         """Says what went wrong and what happens next."""
@@ -157,7 +159,9 @@ class StudyTerminal:
 
     def _time_left(self) -> str:
         left = None if self._forecast is None else self._forecast.seconds_left
-        return "" if not left or self._done + self._failed >= self._total else f", about {duration(left)} left"
+        return (
+            "" if not left or self._done + self._failed >= self._total else f", about {duration(left)} left"
+        )
 
     def ends(self, failed: Sequence[tuple[Cell, str]]) -> None:
         """Closes the display with what could not be done."""

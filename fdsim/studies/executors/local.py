@@ -114,7 +114,9 @@ class LocalExecutor:
         if worker.cell is not None:
             how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
             last = _last_lines(worker.log)
-            self._happened.append(Failed(worker.cell, f"its worker process ended ({how})" + (f": {last}" if last else "")))
+            self._happened.append(
+                Failed(worker.cell, f"its worker process ended ({how})" + (f": {last}" if last else ""))
+            )
             worker.cell = None
         self._forget(worker)
 
@@ -190,8 +192,14 @@ def visible_gpus() -> tuple[str, ...]:
     program = shutil.which("nvidia-smi")
     if program is None:
         return ()
-    found = subprocess.run([program, "--query-gpu=uuid", "--format=csv,noheader"], capture_output=True, text=True, check=False)
-    return tuple(line.strip() for line in found.stdout.splitlines() if line.strip()) if found.returncode == 0 else ()
+    found = subprocess.run(
+        [program, "--query-gpu=uuid", "--format=csv,noheader"], capture_output=True, text=True, check=False
+    )
+    return (
+        tuple(line.strip() for line in found.stdout.splitlines() if line.strip())
+        if found.returncode == 0
+        else ()
+    )
 
 
 def _last_lines(log: Path) -> str:

@@ -1,0 +1,96 @@
+"""Starting a study: where its folder is, which executor runs it.
+
+outcome = run_study("scenarios/paper/cifar10.toml")
+fdsim.open_study(outcome.folder).rounds
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fdsim.errors import InputError
+from fdsim.studies.conduct import StudyOutcome, conduct
+from fdsim.studies.executors.base import Executor
+from fdsim.studies.executors.local import LocalChoices, LocalExecutor, visible_gpus
+from fdsim.studies.folder import StudyFolder
+from fdsim.studies.plan import Plan, plan_study
+from fdsim.studies.study_file import load_study
+from fdsim.studies.view import SilentStudy, StudyView
+
+EXECUTORS = ("local",)
+
+
+@dataclass(frozen=True)
+class StudyChoices:
+    """How to run a study, as opposed to what: none of this changes a result."""
+
+    executor: str = "local"
+    workers: int | None = None
+    """Cells at a time; as many as there is room for if not given."""
+    address: str | None = None
+    """Of a Ray cluster: auto, host:port, ray://host:port, or local for one of its own."""
+    results: str | None = None
+    """With Ray: shared (all machines see the study folder), ship (back to the driver), or a URL as s3://bucket/folder."""
+    device: str | None = None
+
+
+def run_study(
+    path: Path | str,
+    out: Path | None = None,
+    choices: StudyChoices | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    view: StudyView | None = None,
+) -> StudyOutcome:
+    """Plans a study, runs what is not complete yet, and answers with what became of it."""
+    plan = plan_study(load_study(path, overrides))
+    return run_plan(plan, out or default_folder(plan), choices, view=view)
+
+
+def run_plan(
+    plan: Plan, out: Path, choices: StudyChoices | None = None, *, view: StudyView | None = None
+) -> StudyOutcome:
+    """Runs the cells of a plan that are not complete yet."""
+    choices, view = choices or StudyChoices(), view or SilentStudy()
+    with StudyFolder(out, plan) as folder, _executor(plan, out, choices) as executor:
+        return conduct(folder, executor, view, device=choices.device)
+
+
+def default_folder(plan: Plan) -> Path:
+    """Where a study goes when nobody says: studies/<name>."""
+    return Path("studies") / plan.study.name
+
+
+def default_workers(plan: Plan) -> int:
+    """How many cells run at a time here when nobody says."""
+    with _local(plan, Path(), StudyChoices()) as executor:
+        return executor.slots
+
+
+def _executor(plan: Plan, out: Path, choices: StudyChoices) -> Executor:
+    if choices.executor != "local":
+        raise InputError(
+            "executor", f"no executor called '{choices.executor}'", f"there is: {', '.join(EXECUTORS)}"
+        )
+    for name in ("address", "results"):
+        if getattr(choices, name) is not None:
+            raise InputError(f"--{name}", "is for a Ray cluster", "add --executor ray")
+    return _local(plan, out, choices)
+
+
+def _local(plan: Plan, out: Path, choices: StudyChoices) -> LocalExecutor:
+    table = plan.study.table
+    wants_gpu = (
+        any(cell.scenario.acceleration.device != "cpu" for cell in plan.cells) and choices.device != "cpu"
+    )
+    return LocalExecutor(
+        LocalChoices(
+            workers=choices.workers,
+            threads_per_run=table.threads_per_run,
+            gpus_per_run=table.gpus_per_run,
+            gpus=visible_gpus() if wants_gpu else (),
+        ),
+        out / "logs",
+    )
