@@ -49,11 +49,17 @@ def friend_figures(
         before = last_stand_in[missing]
         could = single & np.isin(before, cohort.arrived)
         stable = float((before == stand_in)[could].mean()) if could.any() else None
-    stored = np.isin(stand_in, (STORED, STORED_ON_MEAN))
-    weights = np.abs(np.concatenate([blend.weights, cohort.share[missing[stored]]]))
-    return FriendFigures(
-        present, hit, fallback, stable, most, effective_updates=float(weights.sum() ** 2 / (weights**2).sum())
-    )
+    return FriendFigures(present, hit, fallback, stable, most, _effective_updates(cohort, blend))
+
+
+def _effective_updates(cohort: Cohort, blend: Blend) -> float:
+    """Answers with (Σw)²/Σw² over arrived and stored updates: n when n of them weigh alike, 1 when one rules."""
+    stored = cohort.share[cohort.missing] * np.isin(blend.stand_in, (STORED, STORED_ON_MEAN))
+    if (blend.stand_in == STORED).any():
+        # Leaving others out has raised the stored updates' weights as it has the arrived ones'.
+        stored = stored * blend.weights.sum() / cohort.share[cohort.arrived].sum()
+    weights = np.concatenate([blend.weights, stored])
+    return float(weights.sum() ** 2 / (weights**2).sum())
 
 
 def clusters_in(similarity: np.ndarray, meetings: np.ndarray, count: int) -> np.ndarray:
