@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch.nn.functional import cross_entropy
 
 from fdsim.learning.batches import Batches
+from fdsim.learning.keyed_dropout import dropouts, step_keys
 from fdsim.learning.params import Slots
 from fdsim.learning.recipe import Recipe
 from fdsim.learning.samples import Samples
@@ -14,8 +17,13 @@ from fdsim.learning.samples import Samples
 class PlainPath:
     """Trains clients in turn with the module itself and torch.optim.SGD."""
 
-    def __init__(self, module: torch.nn.Module, samples: Samples) -> None:
+    def __init__(
+        self, module: torch.nn.Module, samples: Samples, product_dtype: torch.dtype | None = None
+    ) -> None:
         self.module, self.samples, self.slots = module, samples, Slots.of(module)
+        self.dropouts = dropouts(module)
+        self.product_dtype = product_dtype
+        self.loss_scale = 1024.0 if product_dtype == torch.float16 else 1.0
 
     def train(
         self, start: torch.Tensor, batches: Batches, recipe: Recipe
@@ -27,12 +35,18 @@ class PlainPath:
         losses = start.new_zeros(clients)
         for client in range(clients):
             sizes = batches.sizes[:, client].tolist()
-            losses[client] = self._local_round(start, rows[:, client], sizes, recipe)
+            keys = step_keys(batches.keys[client : client + 1], len(sizes), len(self.dropouts))
+            losses[client] = self._local_round(start, rows[:, client], sizes, keys.tolist(), recipe)
             torch.cat([p.detach().reshape(-1) for p in self.module.parameters()], out=updates[client])
         return updates - start, losses
 
     def _local_round(
-        self, start: torch.Tensor, rows: torch.Tensor, sizes: list[int], recipe: Recipe
+        self,
+        start: torch.Tensor,
+        rows: torch.Tensor,
+        sizes: list[int],
+        keys: list[list[list[int]]],
+        recipe: Recipe,
     ) -> torch.Tensor | float:
         parameters = list(self.module.parameters())
         origin = [slot.of(start) for slot in self.slots.slots]
@@ -48,13 +62,23 @@ class PlainPath:
                 break
             inputs, labels = self.samples.take(rows[step, :size])
             optimiser.zero_grad()
-            loss = cross_entropy(self.module(inputs), labels)
+            for (_, layer), (key,) in zip(self.dropouts, keys[step], strict=True):
+                layer.key.fill_(key)
+            with self._mixed_precision():
+                loss = cross_entropy(self.module(inputs), labels)
             losses.append(loss.detach())
             if recipe.proximal_mu:
                 pull = sum((p - o).square().sum() for p, o in zip(parameters, origin, strict=True))
                 loss = loss + 0.5 * recipe.proximal_mu * pull
-            loss.backward()  # type: ignore[no-untyped-call]
+            (loss * self.loss_scale).backward()  # type: ignore[no-untyped-call]
+            if self.loss_scale != 1.0:
+                torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], 1.0 / self.loss_scale)
             if recipe.clip_norm is not None:
                 torch.nn.utils.clip_grad_norm_(parameters, recipe.clip_norm)
             optimiser.step()
         return torch.stack(losses).mean() if losses else 0.0
+
+    def _mixed_precision(self) -> AbstractContextManager[object]:
+        if self.product_dtype is None:
+            return nullcontext()
+        return torch.autocast(self.samples.labels.device.type, dtype=self.product_dtype)

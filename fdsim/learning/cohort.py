@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from fdsim.data.datasets import Examples
-from fdsim.errors import NumericalError
 from fdsim.learning.acceleration import Acceleration
 from fdsim.learning.batches import BatchStream
 from fdsim.learning.client import PlainPath
 from fdsim.learning.evaluate import Evaluation, Examiner
+from fdsim.learning.keyed_dropout import with_keyed_dropout
+from fdsim.learning.lanes import Lane, in_lanes
+from fdsim.learning.memory import client_bytes
 from fdsim.learning.nets import Net
-from fdsim.learning.params import flat_of
+from fdsim.learning.params import Slots, flat_of
+from fdsim.learning.plan import Cohorts, plan_for
 from fdsim.learning.recipe import Recipe
 from fdsim.learning.samples import Samples
-from fdsim.learning.stacked import StackedPath, stacked_layers
+from fdsim.learning.stacked import StackedPath
 from fdsim.learning.training import Training
+from fdsim.learning.vmapped import VmapPath
 from fdsim.rng import torch_seed
+
+_PATHS: dict[str, type[PlainPath] | type[VmapPath] | type[StackedPath]] = {
+    "plain": PlainPath,
+    "vmap": VmapPath,
+    "stacked": StackedPath,
+}
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """What C clients trained at once came up with; the tensors are on the accelerator and nobody has waited for them."""
+    """What C clients trained at once came up with; on the accelerator, and nobody has waited for it."""
 
     clients: np.ndarray
     """[C]"""
@@ -38,7 +49,7 @@ class Chunk:
 
 
 class CohortTrainer:
-    """Trains any set of clients from any starting point; the same client, round and start give the same update."""
+    """Trains any set of clients from any starting point: the same client, round and start give the same update."""
 
     def __init__(
         self,
@@ -50,30 +61,53 @@ class CohortTrainer:
         seed: int,
     ) -> None:
         self.training, self.acceleration = training, acceleration
-        self.accelerator = acceleration.accelerators()[0]
-        self.dtype = acceleration.dtype
+        accelerators = acceleration.accelerators()
+        self.accelerator, self.dtype = accelerators[0], acceleration.dtype
         input_shape = tuple(examples.train_inputs.shape[1:])
-        module = net.build(input_shape, examples.classes, torch_seed(seed, "net"))
-        module = module.to(device=self.accelerator, dtype=self.dtype)
-        self._initial = flat_of(module)
-        self._stream = BatchStream(indices, seed)
-        train = Samples(
-            examples.train_inputs, examples.train_labels, accelerator=self.accelerator, dtype=self.dtype
+        module = with_keyed_dropout(net.build(input_shape, examples.classes, torch_seed(seed, "net"))).to(
+            self.dtype
         )
+        Slots.of(module)  # refuses nets whose state is not in their parameters, before anything is moved
+        self._stream = BatchStream(indices, seed)
+        tokens = np.issubdtype(examples.train_inputs.dtype, np.signedinteger)
+        self.client_bytes = client_bytes(module, training, input_shape=input_shape, tokens=tokens)
+        cost = net.cost(input_shape, examples.classes)
+        cohorts = Cohorts(module, cost, training.batch_size, self.client_bytes, len(indices))
+        self.plan = plan_for(acceleration, cohorts, accelerators)
+        self._initial = flat_of(module).to(self.accelerator)
+        self._lanes = self._make_lanes(module, examples, accelerators)
         test = Samples(
             examples.test_inputs, examples.test_labels, accelerator=self.accelerator, dtype=self.dtype
+        )
+        self.data_bytes = float(
+            examples.train_inputs.nbytes * len(accelerators) + examples.test_inputs.nbytes
         )
         mix = np.stack(
             [np.bincount(examples.train_labels[rows], minlength=examples.classes) for rows in indices]
         )
-        self._examiner = Examiner(module, test, classes=examples.classes, label_mix=mix.astype(np.float64))
-        self._path = self._chosen_path(module, train)
+        self._examiner = Examiner(
+            module.to(self.accelerator), test, classes=examples.classes, label_mix=mix.astype(np.float64)
+        )
 
-    def _chosen_path(self, module: torch.nn.Module, train: Samples) -> PlainPath | StackedPath:
-        wanted = self.acceleration.path
-        if wanted == "auto":
-            wanted = "plain" if stacked_layers(module) is None else "stacked"
-        return PlainPath(module, train) if wanted == "plain" else StackedPath(module, train)
+    def _make_lanes(
+        self, module: torch.nn.Module, examples: Examples, accelerators: tuple[torch.device, ...]
+    ) -> list[Lane]:
+        path, product = _PATHS[self.plan.path], self.acceleration.product_dtype
+        train = {
+            device: Samples(
+                examples.train_inputs, examples.train_labels, accelerator=device, dtype=self.dtype
+            )
+            for device in accelerators
+        }
+        lanes = []
+        for number in range(self.plan.lanes):
+            device = accelerators[number % len(accelerators)]
+            # A module of its own: modules lend their parameters out while they run.
+            own = copy.deepcopy(module).to(device)
+            # An only accelerator needs no thread; work on a CPU always has one, see lanes.py.
+            inline = device.type != "cpu" and len(accelerators) == 1
+            lanes.append(Lane(path(own, train[device], product), device, inline=inline))
+        return lanes
 
     @property
     def parameters(self) -> int:
@@ -84,11 +118,6 @@ class CohortTrainer:
     def sample_counts(self) -> np.ndarray:
         """[K] samples of each client."""
         return self._stream.counts
-
-    @property
-    def stack_size(self) -> int:
-        """How many clients are trained at once."""
-        return 20 if self.acceleration.stack_size == "auto" else self.acceleration.stack_size
 
     def initial(self) -> torch.Tensor:
         """Answers with the model [P] before round 0."""
@@ -101,34 +130,40 @@ class CohortTrainer:
     def train(
         self, start: torch.Tensor, clients: np.ndarray, round_index: int, work_frac: np.ndarray | None = None
     ) -> Iterator[Chunk]:
-        """Yields the updates of `clients`, chunk by chunk; `work_frac` is the share of its steps each one finishes."""
+        """Yields the updates of `clients`, chunk by chunk, those with the most steps first.
+
+        `work_frac` [S] is the share of its steps that each client finishes, rounded down to whole steps.
+        """
         clients = np.asarray(clients, dtype=np.int64)
         steps = self.training.steps(self._stream.counts[clients], round_index)
         if work_frac is not None:
             # The tolerance keeps 0.6 × 5 steps at 3 whatever the rounding.
             steps = np.floor(steps * np.asarray(work_frac, dtype=np.float64) + 1e-9).astype(np.int64)
+        # Clients of a chunk finish together as nearly as can be, and the stack sheds them from its end.
+        order = np.argsort(-steps, kind="stable")
+        size = max(1, min(self.plan.stack_size, -(-len(clients) // self.plan.lanes)))
+        jobs = [
+            self._job(start, clients[part], steps[part], round_index)
+            for part in (order[first : first + size] for first in range(0, len(order), size))
+        ]
+        return in_lanes(self._lanes, jobs)
+
+    def _job(
+        self, start: torch.Tensor, clients: np.ndarray, steps: np.ndarray, round_index: int
+    ) -> Callable[[Lane], Chunk]:
         recipe = Recipe.of(self.training, round_index)
         batch_size = self.training.batch_size_in(round_index)
-        for first in range(0, len(clients), self.stack_size):
-            part = slice(first, first + self.stack_size)
-            batches = self._stream.take(
-                clients[part], steps[part], round_index=round_index, batch_size=batch_size
-            )
-            updates, losses = self._path.train(start, batches, recipe)
+
+        def train_chunk(lane: Lane) -> Chunk:
+            batches = self._stream.take(clients, steps, round_index=round_index, batch_size=batch_size)
+            with torch.enable_grad():
+                updates, losses = lane.path.train(start.detach().to(lane.accelerator), batches, recipe)
             broken = ~torch.isfinite(updates.sum(dim=1))
-            yield Chunk(clients[part], updates, losses.masked_fill(broken, float("nan")), steps[part])
+            losses = losses.detach().masked_fill(broken, float("nan"))
+            return Chunk(clients, updates.to(start.device), losses.to(start.device), steps)
+
+        return train_chunk
 
     def evaluate(self, params: torch.Tensor) -> Evaluation:
         """Answers with how good the model [P] is on the test set; one host sync."""
         return self._examiner.evaluate(params)
-
-
-def require_finite(clients: np.ndarray, losses: np.ndarray, round_index: int) -> None:
-    """Raises NumericalError naming the first client whose loss or update was NaN or infinite."""
-    broken = ~np.isfinite(losses)
-    if broken.any():
-        client = int(np.asarray(clients)[broken][0])
-        raise NumericalError(
-            f"client {client} diverged in round {round_index}: its loss or update is not finite "
-            f"({int(broken.sum())} of {len(losses)} clients did). Lower training.learning_rate or set training.clip_norm"
-        )

@@ -41,6 +41,17 @@ class StackSgd:
         self.origin = [leaf.detach().clone() for leaf in leaves] if recipe.proximal_mu else []
         self.velocity: list[torch.Tensor] = []
 
+    def shed(self, clients: int) -> None:
+        """Goes on with the first `clients` only; the others' leaves stay as they are."""
+        before, self.clients = self.clients, clients
+
+        def kept(leaf: torch.Tensor) -> torch.Tensor:
+            return leaf.detach()[: leaf.shape[0] // before * clients]
+
+        self.leaves = [kept(leaf).requires_grad_() for leaf in self.leaves]
+        self.origin = [kept(leaf) for leaf in self.origin]
+        self.velocity = [kept(leaf) for leaf in self.velocity]
+
     @torch.no_grad()
     def step(self, gradients: Sequence[torch.Tensor], active: torch.Tensor | None) -> None:
         """Moves the leaves; `active` [C] is 1 for clients that take this step and 0 for those that are done."""
