@@ -19,7 +19,7 @@ from fdsim.telemetry.facts import flat
 from fdsim.telemetry.lock import writer_of
 from fdsim.telemetry.manifest import Manifest
 from fdsim.telemetry.parts import Part, part_paths
-from fdsim.telemetry.schema import SCHEMA_VERSION, TABLES, Column, arrow_schema
+from fdsim.telemetry.schema import SCHEMA_VERSION, TABLES, WORDS, Column, arrow_schema
 from fdsim.telemetry.strategy_log import partition
 from fdsim.telemetry.upgrade import conformed, upgraded, version_of
 
@@ -223,6 +223,10 @@ def _to_pandas(table: pa.Table, name: str) -> pd.DataFrame:
     for column in TABLES.get(name, ()):
         if column.nullable and column.name in table.column_names:
             frame[column.name] = _nullable(table[column.name])
+        if column.name in WORDS and column.name in table.column_names:
+            # The same categories in every run, whichever of them came up.
+            words = [member.name for member in WORDS[column.name]]
+            frame[column.name] = frame[column.name].cat.set_categories(words)
     return frame
 
 

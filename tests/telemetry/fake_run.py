@@ -16,7 +16,14 @@ import torch
 from fdsim.rng import stream
 from fdsim.telemetry.facts import RunFacts
 from fdsim.telemetry.folder import RunFolder
-from fdsim.telemetry.schema import CLIENT_COLUMNS, ROUND_COLUMNS, ClientRows, RoundRow, SimilaritySnapshot
+from fdsim.telemetry.schema import (
+    CLIENT_COLUMNS,
+    ROUND_COLUMNS,
+    WORDS,
+    ClientRows,
+    RoundRow,
+    SimilaritySnapshot,
+)
 from fdsim.trace import Cause, Outcome, plain_round, write_trace
 
 
@@ -80,7 +87,8 @@ def fake_clients(round_index: int, clients: int, rng: np.random.Generator) -> Cl
                 np.float32
             )
         else:
-            columns[column.name] = np.where(dropped, rng.integers(0, clients, clients), -1)
+            absent = -1 if column.nullable or column.name in WORDS else 0
+            columns[column.name] = np.where(dropped, rng.integers(0, min(clients, 6), clients), absent)
     columns["outcome"] = np.where(dropped, Outcome.dropped, Outcome.completed)
     columns["cause"] = np.where(dropped, rng.integers(0, len(Cause), clients), -1)
     return ClientRows(round=round_index, **columns)
