@@ -100,7 +100,7 @@ class _HashingSink:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._digest, self.length = hashlib.blake2b(digest_size=16), 0
+        self.digest, self.length = hashlib.blake2b(digest_size=16), 0
         self._failed: OSError | None = None
 
     def write(self, content: bytes) -> int:
@@ -110,7 +110,7 @@ class _HashingSink:
                 self._file.write(content)
             except OSError as error:
                 self._failed = error
-        self._digest.update(content)
+        self.digest.update(content)
         self.length += size
         return size
 
@@ -121,38 +121,35 @@ class _HashingSink:
         if self._failed is not None:
             raise self._failed
 
-    @property
-    def hash(self) -> str:
-        return self._digest.hexdigest()
-
 
 def _header(next_round: int, sink: _HashingSink) -> bytes:
-    facts = {"fdsim_checkpoint": _FORMAT, "next_round": next_round, "length": sink.length, "hash": sink.hash}
-    return json.dumps(facts).encode().ljust(_HEADER_BYTES - 1) + b"\n"
+    facts = {"fdsim_checkpoint": _FORMAT, "next_round": next_round, "length": sink.length}
+    return json.dumps({**facts, "hash": _seal(sink.digest, facts)}).encode().ljust(_HEADER_BYTES - 1) + b"\n"
+
+
+def _seal(digest: hashlib.blake2b, facts: dict[str, Any]) -> str:
+    """The hash covers the header's facts too: a flipped bit must not send the run to the wrong round."""
+    digest.update(json.dumps([facts["fdsim_checkpoint"], facts["next_round"], facts["length"]]).encode())
+    return digest.hexdigest()
 
 
 def _checked(path: Path) -> int | None:
     """Answers with the round to go on with, or None when the file is not whole."""
+    digest = hashlib.blake2b(digest_size=16)
     try:
         with open(path, "rb") as file:
             facts = json.loads(file.read(_HEADER_BYTES))
-            digest, length = hashlib.blake2b(digest_size=16), 0
             while block := file.read(1 << 20):
                 digest.update(block)
-                length += len(block)
+        if facts["hash"] != _seal(digest, facts):
+            return None
     except OSError as error:
         raise StorageError(f"{path}: cannot be read ({error.strerror})") from error
-    except ValueError:
+    except (ValueError, KeyError, TypeError):
         return None
-    if not isinstance(facts, dict) or (facts.get("length"), facts.get("hash")) != (
-        length,
-        digest.hexdigest(),
-    ):
-        return None
-    if facts.get("fdsim_checkpoint") != _FORMAT:
+    if facts["fdsim_checkpoint"] != _FORMAT:
         raise RunFolderError(str(path), "written by another version of fdsim", "continue with that version")
-    # A flipped bit in the header itself must not send the run to the wrong round.
-    return int(facts["next_round"]) if path.name == f"round-{facts['next_round']:08d}.checkpoint" else None
+    return int(facts["next_round"])
 
 
 def _pack(value: Any) -> Any:
