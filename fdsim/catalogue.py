@@ -67,6 +67,11 @@ MENU: dict[str, dict[str, str]] = {
     "data": {
         "digits": "fdsim.data.datasets:Digits",
         "synthetic": "fdsim.data.datasets:Synthetic",
+        "mnist": "fdsim.data.vision:Mnist",
+        "fashion_mnist": "fdsim.data.vision:FashionMnist",
+        "cifar10": "fdsim.data.vision:Cifar10",
+        "cifar100": "fdsim.data.vision:Cifar100",
+        "parquet": "fdsim.data.parquet:ParquetImages",
     },
     "partition": {
         "clustered": "fdsim.data.partition:Clustered",
@@ -80,6 +85,10 @@ MENU: dict[str, dict[str, str]] = {
         "mlp": "fdsim.learning.nets:Mlp",
         "mnist_cnn": "fdsim.learning.nets:MnistCnn",
         "cifar_cnn": "fdsim.learning.nets:CifarCnn",
+        "pfl_cnn": "fdsim.learning.nets:PflCnn",
+        "depthwise_cnn": "fdsim.learning.nets:DepthwiseCnn",
+        "resnet": "fdsim.learning.nets:ResNet",
+        "module": "fdsim.learning.module_net:ModuleNet",
     },
     "optimiser": {
         "plain": "fdsim.learning.optimisers:Plain",

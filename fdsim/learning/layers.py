@@ -26,6 +26,10 @@ class Layer:
         """Answers with the operations of one sample's forward pass; as torch's counter, only products are counted."""
         return 0.0
 
+    def depthwise_flops(self, shape: Shape) -> float:
+        """Answers with those of the operations that are in depthwise convolutions."""
+        return 0.0
+
     def parameters(self, shape: Shape) -> int:
         """Answers with how many parameters the layer has."""
         return 0
@@ -50,8 +54,10 @@ class Conv(Layer):
         return (self.channels, *side)
 
     def flops(self, shape: Shape) -> float:
-        products = math.prod(self.output_shape(shape)) * shape[0] // self.groups * self.kernel**2
-        return 2.0 * products
+        return 2.0 * math.prod(self.output_shape(shape)) * (shape[0] // self.groups) * self.kernel**2
+
+    def depthwise_flops(self, shape: Shape) -> float:
+        return self.flops(shape) if self.groups == shape[0] > 1 else 0.0
 
     def parameters(self, shape: Shape) -> int:
         return self.channels * (shape[0] // self.groups) * self.kernel**2 + self.channels
@@ -163,13 +169,34 @@ class GroupNorm(Layer):
         return nn.GroupNorm(self.groups, shape[0])
 
 
+@dataclass(frozen=True)
+class Block(Layer):
+    """A residual block: layers whose input is added to their output; they must keep its shape."""
+
+    layers: tuple[Layer, ...]
+
+    def flops(self, shape: Shape) -> float:
+        return cost_of(self.layers, shape).forward_flops
+
+    def parameters(self, shape: Shape) -> int:
+        return cost_of(self.layers, shape).parameters
+
+    def depthwise_flops(self, shape: Shape) -> float:
+        cost = cost_of(self.layers, shape)
+        return cost.depthwise_frac * cost.forward_flops
+
+    def module(self, shape: Shape) -> torch.nn.Module:
+        from fdsim.learning.residual import Residual
+
+        return Residual(*sequence_of(self.layers, shape).children())
+
+
 def cost_of(layers: Sequence[Layer], input_shape: Shape) -> NetCost:
     """Adds up what a sequence of layers costs."""
     shape, flops, depthwise, parameters = input_shape, 0.0, 0.0, 0
     for layer in layers:
         flops += layer.flops(shape)
-        if isinstance(layer, Conv) and layer.groups > 1 and layer.groups == shape[0]:
-            depthwise += layer.flops(shape)
+        depthwise += layer.depthwise_flops(shape)
         parameters += layer.parameters(shape)
         shape = layer.output_shape(shape)
     return NetCost(

@@ -10,7 +10,21 @@ from pydantic import Field, PositiveInt
 
 from fdsim.catalogue import Component
 from fdsim.errors import ScenarioError
-from fdsim.learning.layers import Conv, Flatten, Layer, Linear, MaxPool, Relu, Shape, cost_of, sequence_of
+from fdsim.learning.layers import (
+    Block,
+    Conv,
+    Drop,
+    Flatten,
+    GroupNorm,
+    Layer,
+    Linear,
+    MaxPool,
+    MeanPool,
+    Relu,
+    Shape,
+    cost_of,
+    sequence_of,
+)
 from fdsim.workload import NetCost
 
 if TYPE_CHECKING:
@@ -23,8 +37,10 @@ class Net(Component):
     family: ClassVar[str] = "net"
 
     def cost(self, input_shape: Shape, classes: int) -> NetCost:
-        """Answers with operations per sample and parameters."""
-        raise NotImplementedError(f"{type(self).__name__} has no cost")
+        """Answers with operations per sample and parameters; unless overridden, measured on the module itself."""
+        from fdsim.learning.measure import measured_cost
+
+        return measured_cost(self.build(input_shape, classes, seed=0), input_shape)
 
     def module(self, input_shape: Shape, classes: int) -> torch.nn.Module:
         """Makes the torch module, initialised from torch's default generator (which `build` has seeded)."""
@@ -103,3 +119,63 @@ class CifarCnn(LayeredNet):
             *(Conv(16, 5), Relu(), MaxPool()),
             *(Flatten(), Linear(120), Relu(), Linear(84), Relu(), Linear(classes)),
         ]
+
+
+class PflCnn(LayeredNet):
+    """The 1.6-million-parameter net of pfl-research's CIFAR-10 benchmark: two 3×3 convolutions and a wide layer."""
+
+    def layers(self, input_shape: Shape, classes: int) -> list[Layer]:
+        _require_image(self, input_shape, 8)
+        return [
+            Conv(32, 3),
+            Relu(),
+            Conv(64, 3),
+            Relu(),
+            MaxPool(),
+            Flatten(),
+            Linear(128),
+            Relu(),
+            Linear(classes),
+        ]
+
+
+class DepthwiseCnn(LayeredNet):
+    """A small MobileNet: depthwise 3×3 and pointwise 1×1 convolutions with group norm."""
+
+    width: PositiveInt = Field(
+        16, multiple_of=8, description="channels of the first block; later blocks double them"
+    )
+    dropout: float = Field(0.0, ge=0.0, lt=1.0, description="share of features dropped before the last layer")
+
+    def layers(self, input_shape: Shape, classes: int) -> list[Layer]:
+        _require_image(self, input_shape, 8)
+        layers: list[Layer] = [Conv(self.width, 3, padding=1), GroupNorm(4), Relu()]
+        channels = self.width
+        for _ in range(2):
+            layers += [Conv(channels, 3, padding=1, groups=channels), GroupNorm(4), Relu()]
+            layers += [Conv(2 * channels, 1), GroupNorm(4), Relu(), MaxPool()]
+            channels *= 2
+        drop: list[Layer] = [Drop(self.dropout)] if self.dropout else []
+        return [*layers, MeanPool(), Flatten(), *drop, Linear(classes)]
+
+
+class ResNet(LayeredNet):
+    """A small residual net with group norm in place of batch norm, as federated learning prefers."""
+
+    width: PositiveInt = Field(
+        16, multiple_of=8, description="channels of the first stage; later stages double them"
+    )
+    stages: PositiveInt = 3
+
+    def layers(self, input_shape: Shape, classes: int) -> list[Layer]:
+        _require_image(self, input_shape, 2 ** (self.stages + 1))
+        layers: list[Layer] = []
+        for stage in range(self.stages):
+            channels = self.width * 2**stage
+            body = (
+                *(Conv(channels, 3, padding=1), GroupNorm(4), Relu()),
+                *(Conv(channels, 3, padding=1), GroupNorm(4)),
+            )
+            stem = Conv(channels, 3, padding=1, stride=1 if stage == 0 else 2)
+            layers += [stem, GroupNorm(4), Relu(), Block(body), Relu()]
+        return [*layers, MeanPool(), Flatten(), Linear(classes)]

@@ -1,0 +1,104 @@
+"""The public image sets that torchvision can fetch; the only module that imports it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from fdsim.data.datasets import DataSource, Examples, Shape
+from fdsim.errors import DataError
+
+
+class VisionSource(DataSource):
+    """What the torchvision sets share."""
+
+    torchvision_name: ClassVar[str]
+    #: Where under `root` torchvision looks.
+    folder: ClassVar[str]
+
+    root: Path = Field(Path("~/.cache/fdsim/data"), description="folder that holds, or will hold, the files")
+    download: bool = Field(True, description="fetch the files when they are not there")
+
+    def load(self) -> Examples:
+        return _load(self.torchvision_name, self.root.expanduser(), self.download, self.folder, self.classes)
+
+    def labels(self) -> np.ndarray:
+        return self.load().train_labels
+
+
+class Mnist(VisionSource):
+    """MNIST: 60 000 handwritten digits of 28×28."""
+
+    torchvision_name: ClassVar[str] = "MNIST"
+    folder: ClassVar[str] = "MNIST/raw"
+    input_shape: ClassVar[Shape] = (1, 28, 28)
+    classes: ClassVar[int] = 10
+
+
+class FashionMnist(VisionSource):
+    """FashionMNIST: 60 000 pictures of clothes of 28×28."""
+
+    torchvision_name: ClassVar[str] = "FashionMNIST"
+    folder: ClassVar[str] = "FashionMNIST/raw"
+    input_shape: ClassVar[Shape] = (1, 28, 28)
+    classes: ClassVar[int] = 10
+
+
+class Cifar10(VisionSource):
+    """CIFAR-10: 50 000 colour pictures of 32×32 in 10 classes."""
+
+    torchvision_name: ClassVar[str] = "CIFAR10"
+    folder: ClassVar[str] = "cifar-10-batches-py"
+    input_shape: ClassVar[Shape] = (3, 32, 32)
+    classes: ClassVar[int] = 10
+
+
+class Cifar100(VisionSource):
+    """CIFAR-100: 50 000 colour pictures of 32×32 in 100 classes."""
+
+    torchvision_name: ClassVar[str] = "CIFAR100"
+    folder: ClassVar[str] = "cifar-100-python"
+    input_shape: ClassVar[Shape] = (3, 32, 32)
+    classes: ClassVar[int] = 100
+
+
+@lru_cache(maxsize=2)
+def _load(name: str, root: Path, download: bool, folder: str, classes: int) -> Examples:
+    parts: list[np.ndarray] = []
+    for train in (True, False):
+        found = _dataset(name, root, folder, train=train, download=download)
+        inputs, labels = np.asarray(found.data), np.asarray(found.targets, dtype=np.int64)
+        # MNIST is [N, H, W], CIFAR [N, H, W, channels].
+        inputs = inputs[:, None] if inputs.ndim == 3 else inputs.transpose(0, 3, 1, 2)
+        parts += [np.ascontiguousarray(inputs), labels]
+    return Examples(parts[0], parts[1], parts[2], parts[3], classes=classes)
+
+
+def _dataset(name: str, root: Path, folder: str, *, train: bool, download: bool) -> Any:
+    """Opens one half of a set, fetching it only when it is not there and that is wanted."""
+    import torchvision
+
+    kind = getattr(torchvision.datasets, name)
+    try:
+        return kind(root=str(root), train=train, download=False)
+    except RuntimeError:
+        # That is how torchvision says "not found, or damaged".
+        if not download:
+            raise DataError(
+                "data.root",
+                f"{name} is not in '{root / folder}'",
+                "put its files there, point root at the folder above them, or set download = true",
+            ) from None
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        return kind(root=str(root), train=train, download=True)
+    except (OSError, RuntimeError) as error:
+        raise DataError(
+            "data.root",
+            f"{name} is not in '{root / folder}' and could not be downloaded ({error})",
+            f"fetch it on a machine with a network and fill '{root / folder}', or point root at a folder that has it",
+        ) from None

@@ -1,0 +1,31 @@
+"""What a net costs, measured on the module itself."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from fdsim.workload import NetCost
+
+
+def measured_cost(module: nn.Module, input_shape: tuple[int, ...], *, tokens: bool = False) -> NetCost:
+    """Counts operations (products alone, two for a multiply-add) and parameters by one pass of one sample."""
+    dtype = torch.int64 if tokens else torch.float32
+    sample = torch.zeros(1, *input_shape, dtype=dtype)
+    depthwise: list[float] = []
+
+    def note(layer: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+        if isinstance(layer, nn.Conv2d) and layer.groups == layer.in_channels > 1:
+            depthwise.append(2.0 * output.numel() * layer.weight[0].numel())
+
+    hooks = [layer.register_forward_hook(note) for layer in module.modules() if isinstance(layer, nn.Conv2d)]
+    try:
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            module(sample)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    flops = float(counter.get_total_flops())
+    parameters = sum(parameter.numel() for parameter in module.parameters())
+    return NetCost(flops, sum(depthwise) / flops if flops else 0.0, parameters)

@@ -1,0 +1,74 @@
+"""The sets that come without a download."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fdsim.catalogue import build
+from fdsim.data.datasets import Digits, Synthetic
+
+
+@pytest.mark.parametrize(
+    "data", [Digits(), Synthetic(shape=(3, 8, 8), classes=4, train_samples=90, test_samples=30)]
+)
+def test_a_set_is_what_it_says(data):
+    examples = data.load()
+    assert examples.train_inputs.shape[1:] == data.input_shape
+    assert examples.test_inputs.shape[1:] == data.input_shape
+    assert examples.train_inputs.dtype == np.float32
+    assert len(examples.train_inputs) == len(examples.train_labels)
+    assert len(examples.test_inputs) == len(examples.test_labels)
+    assert examples.classes == data.classes
+    assert set(examples.train_labels) == set(examples.test_labels) == set(range(data.classes))
+    assert np.array_equal(data.labels(), examples.train_labels)
+
+
+def test_digits_agree_with_scikit_learn():
+    from sklearn.datasets import load_digits
+
+    examples, truth = Digits().load(), load_digits()
+    ours = np.concatenate([examples.train_inputs, examples.test_inputs]).reshape(-1, 64)
+    assert len(ours) == 1797
+    assert np.isclose((ours + 1).sum() * 8, truth.data.sum(), rtol=1e-5)
+    assert np.bincount(examples.train_labels).min() >= 139
+    # No test picture is also a train picture.
+    assert len(np.unique(ours, axis=0)) == 1797
+
+
+def test_synthetic_patterns_belong_to_their_seed():
+    first = Synthetic(train_samples=20, test_samples=10).load()
+    other = Synthetic(train_samples=20, test_samples=10, data_seed=1).load()
+    assert not np.allclose(first.train_inputs, other.train_inputs)
+
+
+def test_synthetic_labels_can_be_told_apart():
+    """The nearest class mean is right nearly always under little noise, and less often under much."""
+
+    def accuracy(noise):
+        examples = Synthetic(shape=(1, 8, 8), train_samples=400, test_samples=200, noise=noise).load()
+        flat, test = examples.train_inputs.reshape(400, -1), examples.test_inputs.reshape(200, -1)
+        means = np.stack([flat[examples.train_labels == label].mean(0) for label in range(10)])
+        nearest = ((test[:, None] - means) ** 2).sum(-1).argmin(1)
+        return (nearest == examples.test_labels).mean()
+
+    assert accuracy(0.3) > 0.99
+    assert accuracy(6.0) < 0.9
+
+
+def test_a_set_carries_its_partition():
+    data = build("data", {"kind": "digits", "partition": {"kind": "dirichlet", "alpha": 2.0}})
+    assert data.partition.alpha == 2.0
+    assert type(data).model_validate(data.model_dump()) == data
+
+
+def test_labels_of_embedded_sets_need_no_torch():
+    code = (
+        "import sys; from fdsim.catalogue import build\n"
+        "for kind in ('digits', 'synthetic'): build('data', {'kind': kind}).labels()\n"
+        "print([m for m in ('torch', 'torchvision', 'sklearn', 'pandas') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
