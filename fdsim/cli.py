@@ -11,6 +11,7 @@ import typer
 
 from fdsim import __version__
 from fdsim.cli_list import app as list_app
+from fdsim.cli_runs import columns, runs, show, verify
 from fdsim.cli_study import compare, study
 from fdsim.cli_trace import app as trace_app
 from fdsim.errors import FdsimError
@@ -24,6 +25,10 @@ app = typer.Typer(
 )
 app.add_typer(trace_app, name="trace")
 app.add_typer(list_app, name="list")
+list_app.command()(runs)
+list_app.command()(columns)
+app.command()(verify)
+app.command()(show)
 app.command()(study)
 app.command()(compare)
 

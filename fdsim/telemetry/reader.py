@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,6 +74,14 @@ class Run:
     def strategies(self) -> list[str]:
         """The labels of the strategies, in the scenario's order."""
         return list(self.manifest["strategies"])
+
+    @property
+    def progress(self) -> dict[str, int]:
+        """How many rounds of each strategy are on disk."""
+        return {
+            label: sum(Part(path).rows for path in part_paths(self.path / "rounds" / partition(label)))
+            for label in self.strategies
+        }
 
     @property
     def rounds(self) -> pd.DataFrame:
@@ -256,11 +264,11 @@ def open_run(path: Path | str) -> Run:
     return Run(path)
 
 
-def find_runs(folder: Path | str) -> Iterator[Run]:
-    """Yields the runs in a folder and the folders below it, sorted by path."""
+def find_run_folders(folder: Path | str) -> list[Path]:
+    """Answers with the run folders in a folder and below it, sorted."""
     found = []
     for place, folders, files in os.walk(folder):
         if "run.json" in files:
             found.append(Path(place))
             folders.clear()
-    yield from (Run(path) for path in sorted(found))
+    return sorted(found)

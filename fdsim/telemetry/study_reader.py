@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fdsim.errors import RunFolderError
-from fdsim.telemetry.reader import Rounds, Run, find_runs
+from fdsim.telemetry.reader import Rounds, Run, find_run_folders
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,7 +138,7 @@ def open_study(path: Path | str | Sequence[Path | str]) -> Study:
     root = Path(path)
     if not root.is_dir():
         raise RunFolderError(str(root), "there is no such folder", "`fdsim study FILE` makes one")
-    runs = list(find_runs(root))
+    runs = [Run(path) for path in find_run_folders(root)]
     if not runs:
         raise RunFolderError(str(root), "there is no run in it", "`fdsim study FILE` makes some")
     return Study(runs, root)
