@@ -171,7 +171,7 @@ class Tapered(Pack):
             return 0.0
         if not plugged:
             return (charge_j - level_j) / load_w if load_w > 0.0 and charge_j > level_j else INF
-        if level_j > full_j:
+        if level_j > full_j or (level_j < charge_j and load_w <= self.charge_power_w(charge_j / full_j)):
             return INF
         peak_w, taper_j, floor_j = self._regions(full_j)
         bounds = (0.0, taper_j, floor_j, full_j)

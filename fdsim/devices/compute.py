@@ -47,7 +47,7 @@ class Compute(Component):
 
     def load(self, rng: np.random.Generator) -> float:
         """Draws the share of the processor that is busy with other things in one round."""
-        return float(rng.uniform(0.0, 2.0 * self.background_load_frac)) if self.background_load_frac else 0.0
+        return 2.0 * self.background_load_frac * rng.random() if self.background_load_frac else 0.0
 
 
 class Flops(Compute):

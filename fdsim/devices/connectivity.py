@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -53,7 +54,7 @@ class Bandwidth(Table):
     floor_bps: float = Field(default=0.0, ge=0, description="no session is slower than this, bit/s")
     rtt_s: float = Field(default=0.03, ge=0, le=10, description="round-trip time, s")
 
-    @property
+    @cached_property
     def spreads(self) -> tuple[float, float]:
         """Standard deviations of ln(rate) between devices and within a device, which add up to `ln_sd`² in
         square."""

@@ -30,6 +30,17 @@ OnEvent = Callable[[float, int, str, float], None]
 _OFFLINE = Spell(False, INF, Network.none, 0.0, 0.0, 0.0)
 
 
+# Looking a member up in its enum costs more than comparing it.
+_CHECK_IN, _TRAIN, _WIFI = Phase.check_in, Phase.train, Network.wifi
+
+
+def heaviest_w(group: DeviceGroup) -> float:
+    """The most a device of a group can draw at any time, W."""
+    radio = group.radio
+    radio_w = max(radio.wifi_rx_w, radio.wifi_tx_w, radio.cellular_rx_w, radio.cellular_tx_w)
+    return group.power.idle_w + group.power.screen_w + max(group.power.train_w, radio_w)
+
+
 class Outage:
     """What one device sees of one `[[trouble]]` entry."""
 
@@ -45,12 +56,17 @@ class Device:
     """One simulated device."""
 
     __slots__ = (
+        "_bound_s",
         "_charger",
         "_crashes",
+        "_flows",
+        "_heaviest_w",
         "_level",
         "_level_j",
         "_link",
         "_log",
+        "_low_soc",
+        "_quiet_s",
         "_screen",
         "_topping_up",
         "battery",
@@ -73,18 +89,23 @@ class Device:
         "outages",
         "phase_w",
         "rng",
+        "rule",
         "screen_on",
         "screen_s",
         "speed",
         "spent_j",
         "t_s",
         "throughput_j",
-        "watched_j",
     )
 
-    def __init__(self, client: int, group: DeviceGroup, seed: int, *, outages: list[Outage]) -> None:
+    def __init__(
+        self, client: int, group: DeviceGroup, rule: Eligibility, seed: int, *, outages: list[Outage]
+    ) -> None:
         self.client, self.group, self.battery, self.outages = client, group, group.battery, outages
+        self.rule = rule
         self._log: OnEvent | None = None
+        self._low_soc = max(rule.min_soc, group.low_soc)
+        self._heaviest_w = heaviest_w(group)
         self.rng = stream(seed, "device", client)
         low, high = group.initial_soc
         self.full_j = group.battery.full_j(0.0)
@@ -95,8 +116,6 @@ class Device:
         self._charger: Iterator[Switch] = iter(group.usage.charger(stream(seed, "charger", client)))
         self._crashes = group.crash.spells(stream(seed, "crash", client)) if group.crash else None
         self.t_s = self.spent_j = self.throughput_j = self.phase_w = 0.0
-        #: A charge level to stop at while a round goes on; negative for none.
-        self.watched_j = -1.0
         self.empty, self._topping_up = self.charge_j <= 0.0, False
         self.changes = 0
         self.link_s = self.screen_s = self.charger_s = self.crash_s = 0.0
@@ -130,32 +149,34 @@ class Device:
             any(outage.active and what in outage.takes for outage in self.outages) if self.outages else False
         )
 
-    def low_j(self, rule: Eligibility) -> float:
+    @property
+    def low_j(self) -> float:
         """The charge below which the device takes no work, J."""
-        return max(rule.min_soc, self.group.low_soc) * self.full_j
+        return self._low_soc * self.full_j
 
-    def obstacle(self, rule: Eligibility, phase: Phase) -> Cause | None:
+    def obstacle(self, phase: Phase) -> Cause | None:
         """Answers with what keeps the device from working in a phase, the gravest first, or None.
 
         The link matters at check-in, download and upload; during training only if it must be unmetered.
         """
+        rule, link = self.rule, self.link
         if self.crashed:
             return Cause.crashed
         if self.empty:
             return Cause.battery_empty
-        if phase != Phase.train or rule.requires_unmetered:
-            if not self.link.online:
-                return Cause.offline if phase == Phase.check_in else Cause.link_lost
-            if self.outages and self._taken(self.link.network.name):
+        if phase is not _TRAIN or rule.requires_unmetered:
+            if not link.online:
+                return Cause.offline if phase is _CHECK_IN else Cause.link_lost
+            if self.outages and self._taken(link.network.name):
                 return Cause.outage
-        if self.charge_j < self.low_j(rule):
+        if self.charge_j < self._low_soc * self.full_j:
             return Cause.battery_low
         if rule.requires_charging:
             if not (self.charger_on or self._topping_up):
                 return Cause.unplugged
             if self.outages and self._taken("power"):
                 return Cause.outage
-        if rule.requires_unmetered and self.link.network != Network.wifi:
+        if rule.requires_unmetered and link.network is not _WIFI:
             return Cause.metered
         if rule.requires_idle and self.screen_on:
             return Cause.in_use
@@ -166,24 +187,73 @@ class Device:
     def advance(self, to_s: float) -> None:
         """Lives through everything that happens up to and including `to_s`."""
         while self.next_s <= to_s:
-            self._change(self.next_s)
+            if self.screen_s == self.next_s < min(self._quiet_s, self.level_s):
+                self._pass_screens(to_s)
+            else:
+                self._change(self.next_s)
         if to_s > self.t_s:
             self._settle(to_s)
 
-    def work_at(self, phase_w: float, watched_j: float = -1.0) -> None:
-        """Draws `phase_w` more from now on, and stops at a charge of `watched_j` on the way."""
-        self.phase_w, self.watched_j = phase_w, watched_j
-        self._renew()
+    def work_at(self, phase_w: float) -> None:
+        """Draws `phase_w` more than by itself from now on."""
+        if phase_w == self.phase_w:
+            return
+        self.phase_w = phase_w
+        self._set_flows()
+        if self._bound_s <= self.screen_s:
+            self._find_level()
+            self.next_s = min(self.screen_s, self.level_s, self._quiet_s)
+        if self._log is not None:
+            self._log(self.t_s, self.client, "load_w", self.flow.load_w)
+            self._log(self.t_s, self.client, "soc", self.charge_j / self.full_j)
 
     def _settle(self, t_s: float) -> None:
         time_s = t_s - self.t_s
         if time_s > 0.0:
-            before_j = self.charge_j
-            self.charge_j = after_j = self.battery.after(before_j, time_s, self.flow)
-            self.spent_j += self.flow.load_w * time_s
+            before_j, flow = self.charge_j, self.flow
+            self.charge_j = after_j = self.battery.after(before_j, time_s, flow)
+            self.spent_j += flow.load_w * time_s
             if after_j > before_j:
                 self.throughput_j += after_j - before_j
             self.t_s = t_s
+
+    def _pass_screens(self, to_s: float) -> None:
+        """Lives through changes of the screen, by far the most frequent ones, until something else comes first.
+
+        Whatever the screen does, no charge level is met before `_bound_s`, so that levels need no thought here.
+        """
+        after, flows, spells, log = self.battery.after, self._flows, self._screen, self._log
+        quiet_s, bound_s, screen_s, t_s = self._quiet_s, self._bound_s, self.screen_s, self.t_s
+        charge_j, spent_j, flow, changes = self.charge_j, self.spent_j, self.flow, self.changes
+        while screen_s <= to_s and screen_s < quiet_s:
+            time_s = screen_s - t_s
+            before_j, charge_j = charge_j, after(charge_j, time_s, flow)
+            spent_j += flow[0] * time_s
+            if charge_j > before_j:
+                self.throughput_j += charge_j - before_j
+            t_s = screen_s
+            changes += 1
+            spell = next(spells, None)
+            if spell is None:
+                screen_s = INF
+            else:
+                on, length_s = spell
+                if not length_s > 0.0:
+                    self._refuse(length_s, "usage")
+                self.screen_on = on
+                screen_s = t_s + length_s
+                flow = flows[on]
+                if log is not None:
+                    log(t_s, self.client, "screen", float(on))
+                    log(t_s, self.client, "load_w", flow[0])
+                    log(t_s, self.client, "soc", charge_j / self.full_j)
+            if bound_s <= screen_s:
+                break
+        self.screen_s, self.t_s, self.charge_j, self.spent_j = screen_s, t_s, charge_j, spent_j
+        self.flow, self.changes = flow, changes
+        if bound_s <= screen_s:
+            self._find_level()
+        self.next_s = min(screen_s, self.level_s, quiet_s)
 
     def _change(self, now_s: float) -> None:
         self._settle(now_s)
@@ -203,70 +273,91 @@ class Device:
         self._renew()
 
     def _renew(self) -> None:
-        """Works out load, flow and the next change after any change."""
-        power = self.group.power
-        plugged = self.charger_on or self._topping_up
-        if self.outages:
-            plugged = self.plugged
+        """Works out load, flow and the next change after any change but the screen's."""
+        self._set_flows()
+        self._quiet_s = min(self.link_s, self.charger_s, self.outage_s, self.crash_s)
+        self._find_level()
+        self.next_s = min(self.screen_s, self.level_s, self._quiet_s)
+        if self._log is not None:
+            self._log(self.t_s, self.client, "load_w", self.flow.load_w)
+            self._log(self.t_s, self.client, "soc", self.charge_j / self.full_j)
+
+    def _set_flows(self) -> None:
+        power, full_j = self.group.power, self.full_j
+        plugged = self.plugged if self.outages else self.charger_on or self._topping_up
         if self.empty:
-            load_w = 0.0
+            self.flow = Flow(0.0, plugged, full_j)
+            self._flows = (self.flow, self.flow)
         else:
             load_w = power.idle_w + self.phase_w
-            if self.screen_on:
-                load_w += power.screen_w
-        self.flow = flow = Flow(load_w, plugged, self.full_j)
-        self.level_s = level_s = self.t_s + self._time_to_next_level(flow)
-        self.next_s = min(self.screen_s, level_s, self.link_s, self.charger_s, self.outage_s, self.crash_s)
-        if self._log is not None:
-            self._log(self.t_s, self.client, "load_w", load_w)
-            self._log(self.t_s, self.client, "soc", self.charge_j / self.full_j)
+            self._flows = (Flow(load_w, plugged, full_j), Flow(load_w + power.screen_w, plugged, full_j))
+            self.flow = self._flows[self.screen_on]
 
     # -- charge levels
 
-    def _time_to_next_level(self, flow: Flow) -> float:
-        charge_j, time_to_level = self.charge_j, self.battery.time_to_level
+    def _find_level(self) -> None:
+        """Works out when the next charge level is met, unless the screen changes before any can be.
+
+        The charge moves no faster than under the lightest and the heaviest load the device can have, whatever
+        the screen and a round do; so no level is met before the earlier of these two.
+        """
+        flow = self.flow
+        bound_s = INF
+        if not self.empty:
+            bound_s = self._time_to_next_level(Flow(self._heaviest_w, flow.plugged, flow.full_j))
         if flow.plugged:
-            rising = None
+            lightest_w = 0.0 if self.empty else self.group.power.idle_w
+            bound_s = min(bound_s, self._time_to_next_level(Flow(lightest_w, True, flow.full_j)))
+        self._bound_s = self.t_s + bound_s
+        self.level_s = INF
+        if self._bound_s <= self.screen_s:
+            self.level_s = self.t_s + self._time_to_next_level(flow)
+
+    def _time_to_next_level(self, flow: Flow) -> float:
+        charge_j, full_j, usage = self.charge_j, self.full_j, self.group.usage
+        low_j = self._low_soc * full_j
+        if flow.plugged:
+            rising, level_j = "", INF
             if self.empty:
-                rising, level_j = "boot", self.group.boot_soc * self.full_j
-            elif self.watched_j > charge_j:
-                rising, level_j = "watched", self.watched_j
-            elif self._topping_up:
-                rising, level_j = "topped_up", self.group.usage.top_up_to_soc * self.full_j
-            if rising is not None:
-                time_s = time_to_level(charge_j, level_j, flow)
+                rising, level_j = "boot", self.group.boot_soc * full_j
+            elif charge_j < low_j:
+                rising, level_j = "risen", low_j
+            if self._topping_up and usage.top_up_to_soc * full_j < level_j:
+                rising, level_j = "topped_up", usage.top_up_to_soc * full_j
+            if rising:
+                time_s = self.battery.time_to_level(charge_j, level_j, flow)
                 if time_s < INF:
                     self._level, self._level_j = rising, level_j
                     return time_s
         if self.empty:
             return INF
         self._level, self._level_j = "empty", 0.0
-        top_up_j = self.group.usage.top_up_soc * self.full_j
-        if not flow.plugged and not self._topping_up and 0.0 < top_up_j < charge_j:
+        top_up_j = usage.top_up_soc * full_j
+        if 0.0 < top_up_j < charge_j and not flow.plugged and not self._topping_up:
             self._level, self._level_j = "top_up", top_up_j
-        if self._level_j < self.watched_j <= charge_j:
-            self._level, self._level_j = "watched", self.watched_j
-        return time_to_level(charge_j, self._level_j, flow)
+        if self._level_j < low_j <= charge_j:
+            # Just below the level, so that a charge that has risen to it does not count as falling through it.
+            self._level, self._level_j = "fallen", math.nextafter(low_j, 0.0)
+        return self.battery.time_to_level(charge_j, self._level_j, flow)
 
     def _pass_level(self) -> None:
-        falling = not self.flow.plugged or (self.charge_j >= self._level_j and self._level == "watched")
         self.charge_j = self._level_j
-        if self._level == "boot":
+        if self._level == "empty":
+            self.empty = True
+            self.note("power", 0.0)
+        elif self._level == "boot":
             self.empty = False
             self.note("power", 1.0)
-        elif self._level == "topped_up":
-            self._topping_up = False
-            self.note("charger", float(self.charger_on))
         elif self._level == "top_up":
             self._topping_up = True
             self.note("charger", 1.0)
-        elif self._level == "watched":
-            # Falling, it is now below the level; rising, it has just reached it.
-            if falling:
-                self.charge_j = math.nextafter(self._level_j, 0.0)
+        elif self._level == "topped_up":
+            self._topping_up = False
+            self.note("charger", 0.0)
+        elif self._level == "fallen":
+            self.note("low", 1.0)
         else:
-            self.empty = True
-            self.note("power", 0.0)
+            self.note("low", 0.0)
 
     # -- the spells
 
@@ -275,8 +366,10 @@ class Device:
         if spell is None:
             self.link_s = INF
             return
+        if not spell.length_s > 0.0:
+            self._refuse(spell.length_s, "connectivity")
         self.link = spell if spell.online else _OFFLINE
-        self.link_s = now_s + self._checked(spell.length_s, "connectivity")
+        self.link_s = now_s + spell.length_s
         self.note("link", float(self.link.network))
 
     def _next_screen(self, now_s: float) -> None:
@@ -284,8 +377,10 @@ class Device:
         if spell is None:
             self.screen_s = INF
             return
+        if not spell.length_s > 0.0:
+            self._refuse(spell.length_s, "usage")
         self.screen_on = spell.on
-        self.screen_s = now_s + self._checked(spell.length_s, "usage")
+        self.screen_s = now_s + spell.length_s
         self.note("screen", float(spell.on))
 
     def _next_charger(self, now_s: float) -> None:
@@ -293,8 +388,10 @@ class Device:
         if spell is None:
             self.charger_s = INF
             return
+        if not spell.length_s > 0.0:
+            self._refuse(spell.length_s, "usage")
         self.charger_on, self._topping_up = spell.on, False
-        self.charger_s = now_s + self._checked(spell.length_s, "usage")
+        self.charger_s = now_s + spell.length_s
         if spell.on:
             # A battery ages between charges; what is in it stays in it.
             self.full_j = max(self.battery.full_j(self.throughput_j), self.charge_j)
@@ -317,9 +414,7 @@ class Device:
         self.crash_s = now_s + length_s
         self.note("crashed", float(self.crashed))
 
-    def _checked(self, length_s: float, family: str) -> float:
-        if length_s > 0.0:
-            return length_s
+    def _refuse(self, length_s: float, family: str) -> None:
         law: Any = getattr(self.group, family)
         raise RunError(
             f"{family} '{law.kind}' of client {self.client} gave a spell of {length_s} s; it must be above 0"
@@ -332,6 +427,7 @@ class Device:
         self.note("screen", float(self.screen_on))
         self.note("charger", float(self.charger_on or self._topping_up))
         self.note("power", float(not self.empty))
+        self.note("low", float(self.charge_j < self.low_j))
         self.note("load_w", self.flow.load_w)
         self.note("soc", self.soc)
 

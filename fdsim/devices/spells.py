@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -54,7 +55,7 @@ class Lengths(Table):
         if min(self.ln_sd) < 0:
             raise ValueError(f"ln_sd must not be negative, not {min(self.ln_sd)}")
 
-    @property
+    @cached_property
     def ln(self) -> tuple[tuple[float, float], ...]:
         """(mean, standard deviation) of ln(seconds), for each part of the day."""
         return tuple((math.log(m), sd) for m, sd in zip(self.median_s, self.ln_sd, strict=True))

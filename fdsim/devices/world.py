@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,17 @@ import simpy
 
 from fdsim.devices.device import Device, OnEvent, Outage
 from fdsim.devices.fleet import DeviceGroup
-from fdsim.devices.local_round import ROUND_CLOSED, Answer, Job, LocalRound, turned_away
+from fdsim.devices.local_round import ROUND_CLOSED, Answer, Job, Track, check_in, race
 from fdsim.devices.server import Server
 from fdsim.devices.share import SharedCell
 from fdsim.devices.spells import HOUR_S
 from fdsim.devices.trouble import Cell, Timeline, Trouble
 from fdsim.rng import stream
-from fdsim.trace import Cause, Outcome, Phase, TraceRound, blank_round
+from fdsim.trace import NONE, Cause, Outcome, Phase, TraceRound, blank_round
 from fdsim.workload import Workload
+
+Report = Callable[[int, Answer], None]
+_ANSWER_COLUMNS = tuple(field.name for field in fields(Answer))
 
 
 @dataclass(frozen=True)
@@ -48,27 +52,35 @@ class FleetSetting:
 class Participant:
     """A device and the SimPy process that runs its local rounds."""
 
-    __slots__ = ("_call", "_cell", "_env", "device", "process")
+    __slots__ = ("_call", "_cell", "_env", "_watcher", "_work", "device", "process")
 
-    def __init__(self, env: simpy.Environment, device: Device, cell: SharedCell | None) -> None:
-        self._env, self.device, self._cell = env, device, cell
+    def __init__(self, env: simpy.Environment, device: Device, work: float, cell: SharedCell | None) -> None:
+        self._env, self.device, self._work, self._cell = env, device, work, cell
+        self._watcher: simpy.Process | None = None
         self._call = env.event()
         self.process = env.process(self._live())
 
-    def call(self, job: Job, report: Callable[[int, Answer], None]) -> None:
-        """Asks the device to take part in a round that starts now; `report` is told how it went."""
-        self._call.succeed((job, report))
+    def call(self, job: Job, answer: Answer, report: Report) -> None:
+        """Asks a device that has checked in to do its round; `report` is told when it is over."""
+        self._call.succeed((job, answer, report))
+
+    def watch(self) -> None:
+        """Wakes the device at every change from now on."""
+        self._watcher = self._env.process(watch(self._env, self.device))
 
     def _live(self) -> Generator[simpy.Event, Any, None]:
+        env = self._env
         while True:
             try:
-                job, report = yield self._call
+                job, answer, report = yield self._call
             except simpy.Interrupt:
-                # A word about a cell or a round that this device had left at the very same instant.
+                # A word about a cell that this device had left at the very same instant.
                 continue
-            self._call = self._env.event()
-            answer = yield from LocalRound(self._env, self.device, job, self._cell).race()
+            self._call = env.event()
+            yield from race(Track(env, self.device, self._cell, self.process), job, self._work, answer)
             report(self.device.client, answer)
+            if self._watcher is not None:
+                self._watcher.interrupt()
 
 
 class World:
@@ -87,18 +99,14 @@ class World:
             hits = [i for i, t in enumerate(setting.trouble) if _hits(t, group)]
             for _ in range(group.count):
                 outages = [Outage(timelines[i], setting.trouble[i].takes) for i in hits]
-                device = Device(len(self.participants), group, setting.seed, outages=outages)
+                client = len(self.participants)
+                device = Device(client, group, setting.server.eligibility, setting.seed, outages=outages)
                 device.advance(self.start_s)
-                self.participants.append(Participant(self.env, device, cells.get(group.cell)))
+                work = group.compute.work(setting.workload.cost, float(setting.workload.samples[client]))
+                self.participants.append(Participant(self.env, device, work, cells.get(group.cell)))
                 if on_event is not None:
                     device.tell(on_event)
-                    self.env.process(watch(self.env, device))
-        self._work = [
-            p.device.group.compute.work(
-                setting.workload.cost, float(setting.workload.samples[p.device.client])
-            )
-            for p in self.participants
-        ]
+                    self.participants[-1].watch()
 
     def serve(self, round_index: int) -> Generator[simpy.Event, Any, TraceRound]:
         """Runs one round from its start to its close."""
@@ -107,39 +115,40 @@ class World:
         if planned_s > env.now:
             yield env.timeout(planned_s - env.now)
         start_s = env.now
-        answers: dict[int, Answer] = {}
-        chosen = self._choose(round_index)
+        chosen = self._choose(round_index).tolist()
         target = min(server.selection.target(len(self.participants)), len(chosen))
-        called: list[int] = []
+        answers = {client: self._check_in(client, round_index) for client in chosen}
+        running = {client for client, answer in answers.items() if answer.cause == NONE}
+        wanted = target if server.over_selection > 1.0 else len(chosen)
+        job = self._job(round_index, start_s)
         closed = env.event()
+        reports = 0
 
         def report(client: int, answer: Answer) -> None:
-            answers[client] = answer
-            enough = server.over_selection > 1.0 and sum(a.completed for a in answers.values()) >= target
-            if (enough or len(answers) == len(chosen)) and not closed.triggered:
+            nonlocal reports
+            running.discard(client)
+            reports += answer.cause == NONE
+            if (reports >= wanted or not running) and not closed.triggered:
                 closed.succeed()
 
-        for client in chosen.tolist():
-            device = self.participants[client].device
-            device.advance(start_s)
-            device.note("check_in", float(round_index))
-            cause = device.obstacle(server.eligibility, Phase.check_in)
-            if cause is None:
-                called.append(client)
-            else:
-                answers[client] = turned_away(device, start_s, cause)
-                device.note("dropped", float(cause))
-        for client in called:
-            self.participants[client].call(self._job(round_index, client, start_s), report)
-        if called:
+        for client in sorted(running):
+            self.participants[client].call(job, answers[client], report)
+        if running:
             yield closed
-            late = [client for client in called if client not in answers]
-            for client in late:
+            for client in sorted(running):
                 self.participants[client].process.interrupt(ROUND_CLOSED)
-            if late:
-                # Interrupts come before anything else at this instant; the answers are in when it is over.
+            if running:
+                # Interrupts come before anything else at this instant; all have answered when it is over.
                 yield env.timeout(0.0)
         return self._close(round_index, start_s, answers, target)
+
+    def _check_in(self, client: int, round_index: int) -> Answer:
+        device = self.participants[client].device
+        answer = check_in(device, self.env.now)
+        device.note("check_in", float(round_index))
+        if answer.cause != NONE:
+            device.note("dropped", float(answer.cause))
+        return answer
 
     def _choose(self, round_index: int) -> np.ndarray:
         server, clients = self.setting.server, np.arange(len(self.participants))
@@ -147,30 +156,29 @@ class World:
             fits = []
             for participant in self.participants:
                 participant.device.advance(self.env.now)
-                fits.append(participant.device.obstacle(server.eligibility, Phase.check_in) is None)
+                fits.append(participant.device.obstacle(Phase.check_in) is None)
             clients = clients[np.array(fits)]
         target = server.selection.target(len(self.participants))
         wanted = min(len(clients), math.ceil(target * server.over_selection - 1e-9))
         return server.selection.choose(clients, wanted, stream(self.setting.seed, "selection", round_index))
 
-    def _job(self, round_index: int, client: int, start_s: float) -> Job:
+    def _job(self, round_index: int, start_s: float) -> Job:
         server, workload = self.setting.server, self.setting.workload
         return Job(
             round_index=round_index,
             deadline_s=start_s + server.deadline_s,
             bytes_down=workload.bytes_down,
             bytes_up=workload.bytes_up,
-            work=self._work[client],
-            rule=server.eligibility,
             pause_on_lapse=server.on_lapse == "pause",
         )
 
     def _close(self, round_index: int, start_s: float, answers: dict[int, Answer], target: int) -> TraceRound:
         made = blank_round(round_index, len(self.participants), start_s, self.env.now)
-        for client, answer in answers.items():
-            made.outcome[client] = Outcome.completed if answer.completed else Outcome.dropped
-            for name in Answer.__slots__:
-                getattr(made, name)[client] = getattr(answer, name)
+        clients = np.fromiter(answers, dtype=np.int64, count=len(answers))
+        for name in _ANSWER_COLUMNS:
+            value_of = attrgetter(name)
+            getattr(made, name)[clients] = [value_of(answer) for answer in answers.values()]
+        made.outcome[clients] = np.where(made.cause[clients] == NONE, Outcome.completed, Outcome.dropped)
         if len(made.completed) < self.setting.server.min_reports_frac * target:
             abandoned = made.completed
             made.outcome[abandoned] = Outcome.dropped
@@ -185,11 +193,15 @@ def _hits(trouble: Trouble, group: DeviceGroup) -> bool:
 
 
 def watch(env: simpy.Environment, device: Device) -> Generator[simpy.Event, Any, None]:
-    """Wakes a device at each of its changes, so that they are told in the order of time."""
+    """Wakes a device at each of its changes, so that they are told in the order of time.
+
+    It is interrupted after each round, since work that drained the battery brings the next change nearer.
+    """
     while True:
-        if device.next_s == math.inf:
-            return
-        yield env.timeout(max(0.0, device.next_s - env.now))
+        try:
+            yield env.timeout(max(0.0, device.next_s - env.now)) if device.next_s < math.inf else env.event()
+        except simpy.Interrupt:
+            continue
         device.advance(env.now)
 
 
