@@ -11,25 +11,15 @@ Changes at the same instant happen in this order: charge level, link, screen, ch
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Any
 
 from fdsim.devices.battery import Flow
-from fdsim.devices.connectivity import Spell
 from fdsim.devices.fleet import DeviceGroup
 from fdsim.devices.server import Eligibility
-from fdsim.devices.spells import Switch
-from fdsim.devices.trouble import Timeline
-from fdsim.errors import RunError
+from fdsim.devices.surroundings import OnEvent, Outage, Surroundings
 from fdsim.rng import stream
 from fdsim.trace import Cause, Network, Phase
 
 INF = math.inf
-#: Called with (time, client, what, value) at every change of state.
-OnEvent = Callable[[float, int, str, float], None]
-_OFFLINE = Spell(False, INF, Network.none, 0.0, 0.0, 0.0)
-
-
 # Looking a member up in its enum costs more than comparing it.
 _CHECK_IN, _TRAIN, _WIFI = Phase.check_in, Phase.train, Network.wifi
 
@@ -41,69 +31,47 @@ def heaviest_w(group: DeviceGroup) -> float:
     return group.power.idle_w + group.power.screen_w + max(group.power.train_w, radio_w)
 
 
-class Outage:
-    """What one device sees of one `[[trouble]]` entry."""
-
-    __slots__ = ("active", "spells", "takes", "until_s")
-
-    def __init__(self, timeline: Timeline, takes: tuple[str, ...]) -> None:
-        self.spells = timeline.follow()
-        self.takes = takes
-        self.active, self.until_s = next(self.spells)
-
-
-class Device:
-    """One simulated device."""
+class Device(Surroundings):
+    """One simulated device: its surroundings, and the charge that they and its work move."""
 
     __slots__ = (
         "_bound_s",
-        "_charger",
-        "_crashes",
         "_flows",
         "_heaviest_w",
         "_level",
         "_level_j",
-        "_link",
-        "_log",
         "_low_soc",
         "_quiet_s",
-        "_screen",
-        "_topping_up",
         "battery",
         "changes",
         "charge_j",
-        "charger_on",
-        "charger_s",
-        "client",
-        "crash_s",
-        "crashed",
         "empty",
         "flow",
         "full_j",
-        "group",
         "level_s",
-        "link",
-        "link_s",
         "next_s",
-        "outage_s",
-        "outages",
         "phase_w",
         "rng",
         "rule",
-        "screen_on",
-        "screen_s",
         "speed",
         "spent_j",
-        "t_s",
         "throughput_j",
     )
+
+    flow: Flow
+    _flows: tuple[Flow, Flow]
+    level_s: float
+    next_s: float
+    _bound_s: float
+    _quiet_s: float
+    _level: str
+    _level_j: float
 
     def __init__(
         self, client: int, group: DeviceGroup, rule: Eligibility, seed: int, *, outages: list[Outage]
     ) -> None:
-        self.client, self.group, self.battery, self.outages = client, group, group.battery, outages
-        self.rule = rule
-        self._log: OnEvent | None = None
+        super().__init__(client, group, seed, outages=outages)
+        self.battery, self.rule = group.battery, rule
         self._low_soc = max(rule.min_soc, group.low_soc)
         self._heaviest_w = heaviest_w(group)
         self.rng = stream(seed, "device", client)
@@ -111,20 +79,9 @@ class Device:
         self.full_j = group.battery.full_j(0.0)
         self.charge_j = self.full_j * float(self.rng.uniform(low, high))
         self.speed = group.compute.speed(self.rng)
-        self._link: Iterator[Spell] = iter(group.connectivity.spells(stream(seed, "link", client)))
-        self._screen: Iterator[Switch] = iter(group.usage.screen(stream(seed, "screen", client)))
-        self._charger: Iterator[Switch] = iter(group.usage.charger(stream(seed, "charger", client)))
-        self._crashes = group.crash.spells(stream(seed, "crash", client)) if group.crash else None
-        self.t_s = self.spent_j = self.throughput_j = self.phase_w = 0.0
-        self.empty, self._topping_up = self.charge_j <= 0.0, False
+        self.spent_j = self.throughput_j = self.phase_w = 0.0
+        self.empty = self.charge_j <= 0.0
         self.changes = 0
-        self.link_s = self.screen_s = self.charger_s = self.crash_s = 0.0
-        self.crashed = False
-        self._next_link(0.0)
-        self._next_screen(0.0)
-        self._next_charger(0.0)
-        self._next_crash(0.0)
-        self.outage_s = min((outage.until_s for outage in outages), default=INF)
         self._renew()
 
     # -- what it is like now
@@ -135,19 +92,9 @@ class Device:
         return self.charge_j / self.full_j
 
     @property
-    def plugged(self) -> bool:
-        """Whether the charger is in and has power."""
-        return (self.charger_on or self._topping_up) and not self._taken("power")
-
-    @property
     def online(self) -> bool:
         """Whether the device is on a network that works."""
-        return self.link.online and not self.empty and not self._taken(self.link.network.name)
-
-    def _taken(self, what: str) -> bool:
-        return (
-            any(outage.active and what in outage.takes for outage in self.outages) if self.outages else False
-        )
+        return self.link.online and not self.empty and not self.taken(self.link.network.name)
 
     @property
     def low_j(self) -> float:
@@ -167,14 +114,14 @@ class Device:
         if phase is not _TRAIN or rule.requires_unmetered:
             if not link.online:
                 return Cause.offline if phase is _CHECK_IN else Cause.link_lost
-            if self.outages and self._taken(link.network.name):
+            if self.outages and self.taken(link.network.name):
                 return Cause.outage
         if self.charge_j < self._low_soc * self.full_j:
             return Cause.battery_low
         if rule.requires_charging:
-            if not (self.charger_on or self._topping_up):
+            if not (self.charger_on or self.topping_up):
                 return Cause.unplugged
-            if self.outages and self._taken("power"):
+            if self.outages and self.taken("power"):
                 return Cause.outage
         if rule.requires_unmetered and link.network is not _WIFI:
             return Cause.metered
@@ -218,9 +165,11 @@ class Device:
             self.t_s = t_s
 
     def _pass_screens(self, to_s: float) -> None:
-        """Lives through changes of the screen, by far the most frequent ones, until something else comes first.
+        """Lives through changes of the screen, by far the most frequent ones, until something else comes
+        first.
 
-        Whatever the screen does, no charge level is met before `_bound_s`, so that levels need no thought here.
+        Whatever the screen does, no charge level is met before `_bound_s`, so that levels need no thought
+        here.
         """
         after, flows, spells, log = self.battery.after, self._flows, self._screen, self._log
         quiet_s, bound_s, screen_s, t_s = self._quiet_s, self._bound_s, self.screen_s, self.t_s
@@ -266,6 +215,9 @@ class Device:
             self._next_screen(now_s)
         elif now_s == self.charger_s:
             self._next_charger(now_s)
+            if self.charger_on:
+                # A battery ages between charges; what is in it stays in it.
+                self.full_j = max(self.battery.full_j(self.throughput_j), self.charge_j)
         elif now_s == self.outage_s:
             self._next_outage(now_s)
         else:
@@ -284,7 +236,7 @@ class Device:
 
     def _set_flows(self) -> None:
         power, full_j = self.group.power, self.full_j
-        plugged = self.plugged if self.outages else self.charger_on or self._topping_up
+        plugged = self.plugged if self.outages else self.charger_on or self.topping_up
         if self.empty:
             self.flow = Flow(0.0, plugged, full_j)
             self._flows = (self.flow, self.flow)
@@ -322,7 +274,7 @@ class Device:
                 rising, level_j = "boot", self.group.boot_soc * full_j
             elif charge_j < low_j:
                 rising, level_j = "risen", low_j
-            if self._topping_up and usage.top_up_to_soc * full_j < level_j:
+            if self.topping_up and usage.top_up_to_soc * full_j < level_j:
                 rising, level_j = "topped_up", usage.top_up_to_soc * full_j
             if rising:
                 time_s = self.battery.time_to_level(charge_j, level_j, flow)
@@ -333,7 +285,7 @@ class Device:
             return INF
         self._level, self._level_j = "empty", 0.0
         top_up_j = usage.top_up_soc * full_j
-        if 0.0 < top_up_j < charge_j and not flow.plugged and not self._topping_up:
+        if 0.0 < top_up_j < charge_j and not flow.plugged and not self.topping_up:
             self._level, self._level_j = "top_up", top_up_j
         if self._level_j < low_j <= charge_j:
             # Just below the level, so that a charge that has risen to it does not count as falling through it.
@@ -349,89 +301,23 @@ class Device:
             self.empty = False
             self.note("power", 1.0)
         elif self._level == "top_up":
-            self._topping_up = True
+            self.topping_up = True
             self.note("charger", 1.0)
         elif self._level == "topped_up":
-            self._topping_up = False
+            self.topping_up = False
             self.note("charger", 0.0)
         elif self._level == "fallen":
             self.note("low", 1.0)
         else:
             self.note("low", 0.0)
 
-    # -- the spells
-
-    def _next_link(self, now_s: float) -> None:
-        spell = next(self._link, None)
-        if spell is None:
-            self.link_s = INF
-            return
-        if not spell.length_s > 0.0:
-            self._refuse(spell.length_s, "connectivity")
-        self.link = spell if spell.online else _OFFLINE
-        self.link_s = now_s + spell.length_s
-        self.note("link", float(self.link.network))
-
-    def _next_screen(self, now_s: float) -> None:
-        spell = next(self._screen, None)
-        if spell is None:
-            self.screen_s = INF
-            return
-        if not spell.length_s > 0.0:
-            self._refuse(spell.length_s, "usage")
-        self.screen_on = spell.on
-        self.screen_s = now_s + spell.length_s
-        self.note("screen", float(spell.on))
-
-    def _next_charger(self, now_s: float) -> None:
-        spell = next(self._charger, None)
-        if spell is None:
-            self.charger_s = INF
-            return
-        if not spell.length_s > 0.0:
-            self._refuse(spell.length_s, "usage")
-        self.charger_on, self._topping_up = spell.on, False
-        self.charger_s = now_s + spell.length_s
-        if spell.on:
-            # A battery ages between charges; what is in it stays in it.
-            self.full_j = max(self.battery.full_j(self.throughput_j), self.charge_j)
-        self.note("charger", float(spell.on))
-
-    def _next_outage(self, now_s: float) -> None:
-        for outage in self.outages:
-            if outage.until_s == now_s:
-                spell = next(outage.spells, None)
-                outage.active = spell.on if spell else False
-                outage.until_s = now_s + spell.length_s if spell else INF
-                self.note("outage", float(outage.active))
-        self.outage_s = min(outage.until_s for outage in self.outages)
-
-    def _next_crash(self, now_s: float) -> None:
-        if self._crashes is None:
-            self.crash_s = INF
-            return
-        self.crashed, length_s = next(self._crashes)
-        self.crash_s = now_s + length_s
-        self.note("crashed", float(self.crashed))
-
-    def _refuse(self, length_s: float, family: str) -> None:
-        law: Any = getattr(self.group, family)
-        raise RunError(
-            f"{family} '{law.kind}' of client {self.client} gave a spell of {length_s} s; it must be above 0"
-        )
-
     def tell(self, on_event: OnEvent) -> None:
         """Tells `on_event` of the present state, and of every change from now on."""
         self._log = on_event
         self.note("link", float(self.link.network))
         self.note("screen", float(self.screen_on))
-        self.note("charger", float(self.charger_on or self._topping_up))
+        self.note("charger", float(self.charger_on or self.topping_up))
         self.note("power", float(not self.empty))
         self.note("low", float(self.charge_j < self.low_j))
         self.note("load_w", self.flow.load_w)
         self.note("soc", self.soc)
-
-    def note(self, what: str, value: float) -> None:
-        """Tells the event log, if there is one, of a change at this moment."""
-        if self._log is not None:
-            self._log(self.t_s, self.client, what, value)

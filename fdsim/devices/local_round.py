@@ -64,7 +64,8 @@ class Answer:
 
 
 def check_in(device: Device, now_s: float) -> Answer:
-    """The first phase, which takes no time: the answer begins, and ends at once if the device is not eligible."""
+    """The first phase, which takes no time: the answer begins, and ends at once if the device is not
+    eligible."""
     device.advance(now_s)
     network = device.link.network if device.online else Network.none
     answer = Answer(now_s, device.soc, int(network))
@@ -86,8 +87,8 @@ class Track(NamedTuple):
 def race(track: Track, job: Job, work: float, answer: Answer) -> Generator[simpy.Event, Any, None]:
     """Runs the phases one after the other until one of them fails, and writes down what became of them.
 
-    `work` is the training, in the unit of the device's compute law. `left` is what is left of a phase: bits of
-    a transfer, work of the training.
+    `work` is the training, in the unit of the device's compute law. `left` is what is left of a phase: bits
+    of a transfer, work of the training.
     """
     env, device, cell, process = track
     group, deadline_s = device.group, job.deadline_s

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import simpy
 
-from fdsim.devices.device import Device, OnEvent, Outage
+from fdsim.devices.device import Device
 from fdsim.devices.fleet import DeviceGroup
 from fdsim.devices.local_round import ROUND_CLOSED, Answer, Job, Track, check_in, race
 from fdsim.devices.server import Server
 from fdsim.devices.share import SharedCell
 from fdsim.devices.spells import HOUR_S
+from fdsim.devices.surroundings import OnEvent, Outage
 from fdsim.devices.trouble import Cell, Timeline, Trouble
 from fdsim.rng import stream
 from fdsim.trace import NONE, Cause, Outcome, Phase, TraceRound, blank_round
