@@ -91,7 +91,7 @@ WRONG: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "neither epochs nor steps": ("local_epochs = 1", "", ("local_epochs", "local_steps")),
     "broken TOML": ("rounds = 3", "rounds = = 3", ("not valid TOML", "line 3")),
     "more clients than data": ("count = 10", "count = 5000", ("5000", "samples")),
-    "clusters that do not divide": ("count = 10", "count = 11", ("11", "cluster")),
+    "fewer clients than clusters": ("count = 10", "count = 3", ("3", "cluster")),
     "more labels than there are": ("labels_per_cluster = 2", "labels_per_cluster = 3", ("labels",)),
     "own class that is not there": ('kind = "mlp"', 'kind = "my_nets:Big"', ("my_nets", "current folder")),
     "missing trace file": (
