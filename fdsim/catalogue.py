@@ -135,7 +135,7 @@ class Component(Table):
         return value
 
 
-class NestedErrors(ValueError):
+class NestedError(ValueError):
     """Carries a chosen component's own validation errors up to the table that chose it."""
 
     def __init__(self, error: ValidationError, component: type[Component]) -> None:
@@ -251,7 +251,7 @@ class Chosen:
             try:
                 return build(self.family, value)
             except ValidationError as error:
-                raise NestedErrors(error, find(self.family, kind_in(value))) from None
+                raise NestedError(error, find(self.family, kind_in(value))) from None
             except CatalogueError as error:
                 # pydantic turns ValueErrors into located errors; the text already names the remedy.
                 raise ValueError(f"{error.problem}" + (f". {error.remedy}" if error.remedy else "")) from None

@@ -165,8 +165,8 @@ def line_of(text: str, loc: Sequence[str | int]) -> int | None:
             continue
         if wanted[: len(table)] != table:
             continue
-        rest = [str(part) for part in wanted[len(table) :]]
-        if rest and re.match(rf"^\s*\"?{re.escape(rest[0])}\"?\s*(\.|=)", line):
-            if len(rest) == 1 or all(re.search(rf"\b{re.escape(part)}\b", line) for part in rest[1:]):
-                return number
+        key, *inner = [str(part) for part in wanted[len(table) :]] or [""]
+        here = key and re.match(rf"^\s*\"?{re.escape(key)}\"?\s*(\.|=)", line)
+        if here and all(re.search(rf"\b{re.escape(part)}\b", line) for part in inner):
+            return number
     return None

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from fdsim.catalogue import NestedErrors, nearest
+from fdsim.catalogue import NestedError, nearest
 from fdsim.errors import ScenarioError
 from fdsim.scenario_file import Layers
 
@@ -69,7 +69,7 @@ def _flat(
     for detail in error.errors():
         loc = base + tuple(part for part in detail["loc"] if not _is_machinery(part))
         nested = detail.get("ctx", {}).get("error")
-        if isinstance(nested, NestedErrors):
+        if isinstance(nested, NestedError):
             yield from _flat(nested.error, nested.component, loc)
         else:
             yield loc, detail, _owner(model, loc[len(base) :])
