@@ -11,6 +11,7 @@ import typer
 
 from fdsim import __version__
 from fdsim.cli_list import app as list_app
+from fdsim.cli_report import report
 from fdsim.cli_runs import columns, runs, show, verify
 from fdsim.cli_study import compare, study
 from fdsim.cli_trace import app as trace_app
@@ -31,6 +32,7 @@ app.command()(verify)
 app.command()(show)
 app.command()(study)
 app.command()(compare)
+app.command()(report)
 
 ScenarioFile = Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (TOML).")]
 Overrides = Annotated[

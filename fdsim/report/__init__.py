@@ -1,0 +1,15 @@
+"""The report: one self-contained HTML page that explains a run or a study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+NAME = "report.html"
+
+
+def write_report(folder: Path | str, out: Path | str | None = None) -> Path:
+    """Writes the report of a run or study folder, into the folder unless `out` says where."""
+    from fdsim.report.write import write
+
+    folder = Path(folder)
+    return write(folder, folder / NAME if out is None else Path(out))

@@ -1,0 +1,197 @@
+// Draws the figures of a report, answers its controls, and hands every figure's data out as CSV.
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("fdsim-data").textContent);
+  const builders = window.fdsimBuilders;
+  const root = document.documentElement;
+  const figures = new Map();
+  const state = { drawn: 0, failed: [], total: 0, figures };
+  window.fdsimReport = state;
+
+  // ---- light and dark
+  const system = window.matchMedia("(prefers-color-scheme: dark)");
+  let chosen = null;
+  try { chosen = localStorage.getItem("fdsim-theme"); } catch (_) { /* a browser may refuse storage to files */ }
+  const theme = () => root.dataset.theme;
+  function setTheme(name) {
+    root.dataset.theme = name;
+    for (const [token, colour] of Object.entries(data.palettes[name])) root.style.setProperty("--c-" + token, colour);
+    const button = document.querySelector(".theme");
+    button.textContent = name === "dark" ? "Light" : "Dark";
+    button.setAttribute("aria-label", "show the page in the " + (name === "dark" ? "light" : "dark"));
+  }
+  setTheme(chosen || (system.matches ? "dark" : "light"));
+  document.querySelector(".theme").addEventListener("click", () => {
+    chosen = theme() === "dark" ? "light" : "dark";
+    try { localStorage.setItem("fdsim-theme", chosen); } catch (_) { /* then it lasts as long as the page */ }
+    setTheme(chosen);
+    redrawAll();
+  });
+  system.addEventListener("change", () => { if (!chosen) { setTheme(system.matches ? "dark" : "light"); redrawAll(); } });
+
+  // "@fdms" is a colour of the palette in force, "@fdms/0.2" the same with that opacity.
+  function coloured(value) {
+    if (typeof value === "string" && value[0] === "@") {
+      const [token, alpha] = value.slice(1).split("/");
+      const hex = data.palettes[theme()][token];
+      if (!hex) return value;
+      if (!alpha) return hex;
+      return "rgba(" + [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)).join(",") + "," + alpha + ")";
+    }
+    if (ArrayBuffer.isView(value) || value === null || typeof value !== "object") return value;
+    if (Array.isArray(value)) return value.map(coloured);
+    return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, DATA_KEYS.has(key) ? inner : coloured(inner)]));
+  }
+  // What holds data or names is never read as a colour.
+  const DATA_KEYS = new Set(["x", "y", "z", "base", "text", "customdata", "name", "legendgroup", "ticktext", "tickvals", "hovertemplate"]);
+
+  const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif';
+  const narrow = () => window.innerWidth < 640;
+  const AXIS = {
+    gridcolor: "@grid", linecolor: "@axis", tickcolor: "@axis", zeroline: false, automargin: true, ticks: "outside", ticklen: 4,
+    tickfont: { color: "@soft", size: 12 },
+  };
+  function axisTitle(title) {
+    const given = typeof title === "string" ? { text: title } : title;
+    return { standoff: 10, font: { color: "@soft", size: 13 }, ...given };
+  }
+  function wholeLayout(layout) {
+    const whole = {
+      font: { family: FONT, size: 13, color: "@ink" }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+      margin: { l: 8, r: narrow() ? 8 : 16, t: 12, b: 8 }, hovermode: "closest", dragmode: narrow() ? false : "zoom",
+      hoverlabel: { bgcolor: "@surface", bordercolor: "@axis", font: { family: FONT, size: 13, color: "@ink" }, align: "left" },
+      xaxis: {}, yaxis: {}, ...layout,
+    };
+    whole.legend = { orientation: "h", x: 0, xanchor: "left", y: 1.02, yanchor: "bottom", font: { color: "@soft", size: 13 }, ...layout.legend };
+    if (narrow()) whole.margin = { ...whole.margin, r: Math.min(whole.margin.r ?? 8, 12) };
+    for (const key of Object.keys(whole)) {
+      if (/^[xy]axis\d*$/.test(key)) {
+        whole[key] = { ...AXIS, ...whole[key] };
+        if (whole[key].title) whole[key].title = axisTitle(whole[key].title);
+      }
+    }
+    return coloured(whole);
+  }
+  const CONFIG = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+
+  // ---- figures
+  async function draw(figure) {
+    const plot = figure.element.querySelector(".plot");
+    const built = builders[figure.spec.builder](figure.spec.payload, figure.choice, { narrow: narrow(), width: plot.clientWidth });
+    figure.built = built;
+    plot.style.height = (built.height || figure.spec.height) + "px";
+    await Plotly.react(plot, coloured(built.traces), wholeLayout(built.layout), CONFIG);
+    showLegend(figure.element.querySelector(".keybox"), built.legend || []);
+  }
+  function showLegend(place, entries) {
+    place.replaceChildren(...entries.map(({ text, colour }) => {
+      const entry = document.createElement("span");
+      const swatch = document.createElement("i");
+      swatch.className = "swatch";
+      swatch.style.setProperty("--swatch", coloured(colour));
+      entry.append(swatch, text);
+      return entry;
+    }));
+  }
+  let redrawing = Promise.resolve();
+  function redrawAll() {
+    redrawing = redrawing.then(async () => { for (const figure of figures.values()) await draw(figure); });
+    return redrawing;
+  }
+
+  // ---- controls: tabs, a list to choose from, or a slider
+  function makeControl(figure, control) {
+    const label = document.createElement("label");
+    if (control.label) label.append(control.label);
+    const options = control.options;
+    figure.choice[control.key] = options[control.start || 0].value;
+    const choose = (index) => { figure.choice[control.key] = options[index].value; draw(figure); };
+    if (control.kind === "slider") {
+      label.className = "range";
+      const input = document.createElement("input");
+      const output = document.createElement("output");
+      Object.assign(input, { type: "range", min: 0, max: options.length - 1, step: 1 });
+      input.value = control.start || 0;
+      output.textContent = options[control.start || 0].text;
+      input.setAttribute("aria-label", control.label);
+      input.addEventListener("input", () => { output.textContent = options[input.value].text; choose(Number(input.value)); });
+      label.append(input, output);
+    } else if (control.kind === "tabs") {
+      const tabs = document.createElement("span");
+      tabs.className = "tabs";
+      options.forEach((option, index) => {
+        const tab = document.createElement("button");
+        tab.type = "button";
+        tab.textContent = option.text;
+        tab.setAttribute("aria-pressed", String(index === (control.start || 0)));
+        tab.addEventListener("click", () => {
+          [...tabs.children].forEach((other) => other.setAttribute("aria-pressed", String(other === tab)));
+          choose(index);
+        });
+        tabs.append(tab);
+      });
+      label.append(tabs);
+    } else {
+      const select = document.createElement("select");
+      options.forEach((option, index) => select.add(new Option(option.text, String(index))));
+      select.selectedIndex = control.start || 0;
+      select.addEventListener("change", () => choose(select.selectedIndex));
+      label.append(select);
+    }
+    return label;
+  }
+
+  // ---- CSV
+  const cell = (value) => {
+    const text = value === null || value === undefined || Number.isNaN(value) ? "" : String(value);
+    return /[",\r\n]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
+  };
+  state.csvOf = (key) => {
+    const table = figures.get(key).built.table;
+    return [table.columns, ...table.rows()].map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
+  };
+  function download(key) {
+    const address = URL.createObjectURL(new Blob([state.csvOf(key)], { type: "text/csv;charset=utf-8" }));
+    const link = document.createElement("a");
+    Object.assign(link, { href: address, download: data.slug + "-" + key + ".csv" });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(address), 1000);
+  }
+
+  async function start() {
+    for (const element of document.querySelectorAll("figure[data-key]")) {
+      const key = element.dataset.key;
+      const figure = { element, spec: data.figures[key], choice: {}, built: null };
+      figures.set(key, figure);
+      for (const control of figure.spec.payload.controls || []) {
+        if (control.options.length > 1) element.querySelector(".controls").append(makeControl(figure, control));
+        else figure.choice[control.key] = control.options[0].value;
+      }
+      element.querySelector(".csv").addEventListener("click", () => download(key));
+    }
+    state.total = figures.size;
+    for (const [key, figure] of figures) {
+      try { await draw(figure); state.drawn += 1; } catch (error) {
+        state.failed.push(key + ": " + error.message);
+        figure.element.querySelector(".plot").replaceChildren(Object.assign(document.createElement("p"), { className: "problem", textContent: "This figure could not be drawn: " + error.message }));
+        console.error(key, error);
+      }
+      // Let the browser show what is there before the next figure is worked on.
+      await new Promise((next) => setTimeout(next));
+    }
+    root.dataset.ready = "yes";
+  }
+
+  // Paper is white: print in the light, and bring the reader's choice back afterwards.
+  let before = null;
+  window.addEventListener("beforeprint", () => { before = theme(); if (before === "dark") { setTheme("light"); redrawAll(); } document.querySelectorAll("details").forEach((d) => { d.open = true; }); });
+  window.addEventListener("afterprint", () => { if (before === "dark") { setTheme("dark"); redrawAll(); } });
+  let width = window.innerWidth, resized = 0;
+  window.addEventListener("resize", () => {
+    if (window.innerWidth === width) return;
+    width = window.innerWidth;
+    clearTimeout(resized);
+    resized = setTimeout(redrawAll, 150);
+  });
+  start();
+})();

@@ -1,0 +1,207 @@
+"""Participation bias: who is heard more often than others, and who the model then serves worse."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fdsim.coupling import mutual_information
+from fdsim.errors import FdsimError
+from fdsim.report.data import RunData
+from fdsim.report.figure import Figure, Remark, plot_text, rounded
+
+_TITLES = {"cluster": "true cluster", "device": "device", "class": "class"}
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """One way to divide the data: [K, groups] how much of each client belongs to each group."""
+
+    key: str
+    names: list[str]
+    member: np.ndarray
+
+
+def groupings(data: RunData) -> tuple[list[Grouping], str]:
+    """Finds the ways to divide this run's data, and says why one is missing."""
+    found = []
+    if data.true_cluster is not None:
+        names, index = np.unique(data.true_cluster, return_inverse=True)
+        found.append(Grouping("cluster", [f"cluster {c}" for c in names], np.eye(len(names))[index]))
+    devices = list(dict.fromkeys(data.devices))
+    if data.tables.get("fleet"):
+        index = np.array([devices.index(name) for name in data.devices])
+        found.append(Grouping("device", devices, np.eye(len(devices))[index]))
+    try:
+        mix = _label_counts(data)
+    except (FdsimError, ImportError, OSError) as error:
+        return found, f"Classes are left out, since the data could not be read again: {error}"
+    found.append(Grouping("class", [f"class {c}" for c in range(mix.shape[1])], mix))
+    return found, ""
+
+
+def _label_counts(data: RunData) -> np.ndarray:
+    """Counts each client's samples by label [K, classes], dividing the data once more as the run did."""
+    from fdsim.prepare import prepare
+
+    scenario = data.run.scenario
+    labels = scenario.data.labels()
+    classes = int(labels.max()) + 1
+    return np.stack(
+        [np.bincount(labels[rows], minlength=classes) for rows in prepare(scenario).indices]
+    ).astype(float)
+
+
+def participation_figure(data: RunData) -> Figure | Remark:
+    """Draws how often each part of the data was heard."""
+    title = "Participation by class, cluster and device"
+    presence = data.presence
+    if presence is None:
+        return Remark(title, "There is no trace yet.")
+    found, why = groupings(data)
+    asked, completed = presence.asked.sum(axis=0), presence.completed.sum(axis=0)
+    overall = completed.sum() / max(1, asked.sum())
+    views = {}
+    for grouping in found:
+        share = (completed @ grouping.member) / np.maximum(asked @ grouping.member, 1e-12)
+        names = [plot_text(name) for name in grouping.names]
+        views[grouping.key] = {
+            "traces": [
+                {
+                    "type": "bar",
+                    "x": names,
+                    "y": rounded(share, 4),
+                    "marker": {"color": "@mid", "line": {"width": 0}},
+                    "hovertemplate": "%{x}: heard in <b>%{y:.1%}</b> of its rounds<extra></extra>",
+                }
+            ],
+            "layout": {
+                "bargap": 0.35,
+                "showlegend": False,
+                "xaxis": {"title": _TITLES[grouping.key], "showgrid": False, "type": "category"},
+                "yaxis": {"title": "updates that arrived", "tickformat": ".0%", "range": [0, 1.02]},
+                "shapes": [_line(overall)],
+            },
+            "table": {
+                "columns": [grouping.key, "arrived_share"],
+                "values": [grouping.names, rounded(share, 6)],
+            },
+        }
+    if not views:
+        return Remark(title, why)
+    remarks = [f"The dotted line is the mean of all clients, {overall:.1%}."]
+    if data.true_cluster is not None:
+        with np.errstate(invalid="ignore"):
+            frac = np.where(asked > 0, completed / np.maximum(asked, 1), np.nan)
+        bits = mutual_information(data.true_cluster, frac)
+        remarks.append(
+            f"Mutual information between cluster and arrival: {bits:.4f} bits (0: dropout says nothing about the data)."
+        )
+    return Figure(
+        key="participation",
+        title=title,
+        says="The share of updates that arrived, for each part of the data; where bars differ, some data are heard less.",
+        builder="plain",
+        payload={"views": views, "controls": [_view_control(list(views))]},
+        remark=" ".join([*remarks, why]).strip(),
+        height_px=340,
+    )
+
+
+def accuracy_by_group(data: RunData) -> Figure | Remark:
+    """Draws how well each part of the data is served at the end, under each strategy."""
+    title = "Final accuracy by class, cluster and device"
+    if data.presence is None:
+        return Remark(title, "There is no trace yet.")
+    final = {
+        label: accuracy for label in data.strategies if (accuracy := _class_accuracy(data, label)) is not None
+    }
+    if not final:
+        return Remark(title, "Accuracy by class was not recorded in this run.")
+    found, why = groupings(data)
+    classes = len(next(iter(final.values())))
+    mix = next((g.member for g in found if g.key == "class"), None)
+    if mix is None:
+        found = []
+    by_class = Grouping("class", [f"class {c}" for c in range(classes)], np.eye(classes))
+    views = {}
+    for grouping in [*(g for g in found if g.key != "class"), by_class]:
+        # A group's accuracy is that on test data with the group's own mix of labels.
+        weight = (
+            np.eye(classes)
+            if grouping.key == "class" or mix is None
+            else grouping.member.T @ mix[:, :classes]
+        )
+        weight = weight / np.maximum(weight.sum(axis=1, keepdims=True), 1e-12)
+        values = {label: weight @ np.nan_to_num(accuracy) for label, accuracy in final.items()}
+        views[grouping.key] = _dots(data, grouping, values)
+    return Figure(
+        key="accuracy-by-group",
+        title=title,
+        says="Accuracy of the last evaluated model on test data with each part's own mix of labels.",
+        builder="plain",
+        payload={"views": views, "controls": [_view_control(list(views))]},
+        remark=why,
+        height_px=360,
+    )
+
+
+def _class_accuracy(data: RunData, label: str) -> np.ndarray | None:
+    rows = data.of(label)
+    if "class_accuracy" not in rows:
+        return None
+    known = rows["class_accuracy"].dropna()
+    return np.asarray(known.iloc[-1], dtype=np.float64) if len(known) else None
+
+
+def _dots(data: RunData, grouping: Grouping, values: dict[str, np.ndarray]) -> dict[str, Any]:
+    names = [plot_text(name) for name in grouping.names]
+    traces = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": plot_text(label),
+            "x": names,
+            "y": rounded(accuracy, 5),
+            "marker": {
+                "color": data.looks[label][0],
+                "size": 11,
+                "symbol": symbol,
+                "line": {"color": "@surface", "width": 1},
+            },
+            "hovertemplate": "%{x}<br>%{fullData.name} <b>%{y:.1%}</b><extra></extra>",
+        }
+        for (label, accuracy), symbol in zip(values.items(), _symbols(len(values)), strict=True)
+    ]
+    columns: list[list[Any]] = [
+        [name for name in grouping.names for _ in values],
+        [label for _ in grouping.names for label in values],
+    ]
+    columns.append([float(f"{values[label][row]:.6g}") for row in range(len(names)) for label in values])
+    return {
+        "traces": traces,
+        "layout": {
+            "margin": {"l": 8, "r": 16, "t": 30, "b": 8},
+            "xaxis": {"title": _TITLES[grouping.key], "type": "category"},
+            "yaxis": {"title": "final test accuracy", "tickformat": ".0%"},
+            "showlegend": True,
+        },
+        "table": {"columns": [grouping.key, "strategy", "accuracy"], "values": columns},
+    }
+
+
+def _symbols(count: int) -> list[str]:
+    known = ["circle", "diamond", "square", "triangle-up", "triangle-down", "cross", "star", "hexagon"]
+    return [known[index % len(known)] for index in range(count)]
+
+
+def _line(y: float) -> dict[str, Any]:
+    dotted = {"color": "@ink", "width": 1.2, "dash": "dot"}
+    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": y, "y1": y, "line": dotted}
+
+
+def _view_control(keys: list[str]) -> dict[str, Any]:
+    options = [{"value": key, "text": _TITLES[key]} for key in keys]
+    return {"key": "view", "label": "by", "kind": "tabs", "options": options}

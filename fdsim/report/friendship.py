@@ -1,0 +1,114 @@
+"""Who stood in for whom, and whether friends were there and were found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from fdsim.report.curves import Curve, Measure, measure_figure
+from fdsim.report.data import RunData
+from fdsim.report.figure import Figure, Remark
+from fdsim.report.matrix import (
+    MOST_CLIENTS,
+    Words,
+    cluster_blocks,
+    matrix_payload,
+    matrix_set,
+    order_by_cluster,
+)
+from fdsim.telemetry.parts import part_paths
+from fdsim.telemetry.strategy_log import partition
+
+_BY_CLIENT = Words("missing client", "stand-in", "times", "times", "d")
+_BY_CLUSTER = Words("missing cluster", "stand-in cluster", "times", "times", "d")
+
+
+def _share(column: str, tab: str, title: str) -> Measure:
+    return Measure(column, tab, title, "percent", 0.0, 1.02)
+
+
+_MEASURES = {
+    "hit": _share("friend_hit_frac", "A true friend was chosen", "missing clients with a friend as stand-in"),
+    "present": _share(
+        "friend_present_frac", "A true friend was there", "missing clients with a friend active"
+    ),
+    "fallback": _share("fallback_frac", "No stand-in was found", "missing clients without a stand-in"),
+    "agreement": Measure(
+        "cluster_agreement",
+        "R's clusters agree with the truth",
+        "adjusted Rand index",
+        floor=None,
+        ceiling=1.02,
+    ),
+    "stable": _share("friend_stable_frac", "The last stand-in was kept", "missing clients that kept theirs"),
+    "updates": Measure("effective_updates", "Distinct updates", "effective number of distinct updates"),
+    "most": Measure("stand_ins_max", "The busiest stand-in", "missing clients one client stood in for"),
+}
+
+
+def stand_ins_figure(data: RunData) -> Figure | Remark:
+    """Draws who stood in for whom, by client in small runs and by cluster in large ones."""
+    title = "Who stood in for whom"
+    if data.presence is None:
+        return Remark(title, "There is no trace yet.")
+    clients, cluster = data.presence.clients, data.true_cluster
+    counted = {label: _stand_ins(data, label, clients) for label in data.strategies}
+    counted = {label: counts for label, counts in counted.items() if counts.any()}
+    if not counted:
+        return Remark(
+            title,
+            "No strategy of this run lets one client stand in for another, or clients were not recorded.",
+        )
+    says = "How often the update of one client (column) was used in the place of a missing one (row)."
+    words, blocks, remark = _BY_CLIENT, list[dict[str, Any]](), ""
+    if clients > MOST_CLIENTS and cluster is not None and len(np.unique(cluster)) <= MOST_CLIENTS:
+        labels, index = np.unique(cluster, return_inverse=True)
+        member = np.eye(len(labels), dtype=np.int64)[index]
+        counted = {label: member.T @ counts @ member for label, counts in counted.items()}
+        words = _BY_CLUSTER
+        remark = f"{clients:,} clients are too many for a matrix: they are added up by true cluster."
+    elif clients > MOST_CLIENTS:
+        busy = np.sum([counts.sum(axis=0) + counts.sum(axis=1) for counts in counted.values()], axis=0)
+        labels = np.sort(np.argsort(-busy, kind="stable")[:MOST_CLIENTS])
+        counted = {label: counts[np.ix_(labels, labels)] for label, counts in counted.items()}
+        remark = (
+            f"The {MOST_CLIENTS} of {clients:,} clients that were missing or stood in most often are shown."
+        )
+    else:
+        labels = order_by_cluster(data, clients)
+        counted = {label: counts[np.ix_(labels, labels)] for label, counts in counted.items()}
+        blocks = cluster_blocks(data, labels)
+        says += " Inside a frame the stand-in is of the same true cluster." if blocks else ""
+    sets = [
+        matrix_set(label, [(0, np.where(counts > 0, counts, np.nan), None)], (0.0, float(counts.max())))
+        for label, counts in counted.items()
+    ]
+    return Figure(
+        "stand-ins", title, says, "matrix", matrix_payload(labels, blocks, sets, words), remark=remark
+    )
+
+
+def _stand_ins(data: RunData, label: str, clients: int) -> np.ndarray:
+    """Counts [missing client, stand-in], reading only the rows that have a stand-in."""
+    counts = np.zeros((clients, clients), dtype=np.int64)
+    for path in part_paths(data.run.path / "clients" / partition(label)):
+        table = pq.read_table(path, columns=["client", "stand_in"], filters=[("stand_in", ">=", 0)])
+        np.add.at(counts, (table["client"].to_numpy(), table["stand_in"].to_numpy()), 1)
+    return counts
+
+
+def friends_figure(curves: Sequence[Curve], rounds: int) -> Figure | Remark:
+    """Draws whether friends were there and found, over the rounds."""
+    about = (
+        "friends",
+        "Were friends there, and were they found?",
+        "For the clients missing in a round: was a client of the same true cluster active, and was one chosen.",
+    )
+    befriending = [
+        curve for curve in curves if any(table["stand_ins_max"].notna().any() for table in curve.seeds)
+    ]
+    figure = measure_figure(about, befriending, _MEASURES, smooth=max(1, rounds // 20))
+    return figure or Remark(about[1], "No strategy of this run looks for friends.")

@@ -1,0 +1,181 @@
+"""Who was there: the client × round map, the causes by round and by time of day."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fdsim.report.data import Presence, RunData
+from fdsim.report.figure import Figure, Remark, evenly, packed, rounded
+from fdsim.trace import Cause, Outcome
+
+#: What fits on a screen one above the other; beyond it clients are sampled by a stated rule.
+_CLIENTS = 1000
+_ROUNDS = 1000
+_HOUR_S, _DAY_S = 3600.0, 86400.0
+
+_COMPLETED, _NOT_SELECTED, _FIRST_CAUSE = 0, 1, 2
+
+
+def words() -> list[dict[str, str]]:
+    """Lists what a cell of the map can say, in the order of its codes."""
+    causes = [{"text": cause.name.replace("_", " "), "colour": f"@{cause.name}"} for cause in Cause]
+    return [
+        {"text": "completed", "colour": "@completed"},
+        {"text": "not asked", "colour": "@not_selected"},
+        *causes,
+    ]
+
+
+def map_codes(presence: Presence) -> np.ndarray:
+    """Codes the map's cells [T, K] as positions in `words`."""
+    codes = np.full(presence.outcome.shape, _NOT_SELECTED, dtype=np.uint8)
+    codes[presence.completed] = _COMPLETED
+    dropped = presence.outcome == Outcome.dropped
+    codes[dropped] = presence.cause[dropped].astype(np.uint8) + _FIRST_CAUSE
+    return codes
+
+
+def map_figure(data: RunData) -> Figure | Remark:
+    """Draws every client in every round, coloured by outcome and cause."""
+    presence = data.presence
+    if presence is None:
+        return Remark(
+            "Who was there", "The fleet has not been simulated to the end yet, so there is no trace to draw."
+        )
+    by_availability = np.argsort(-presence.availability, kind="stable")
+    clients = np.sort(by_availability[evenly(presence.clients, _CLIENTS)])
+    rounds = evenly(presence.rounds, _ROUNDS)
+    remarks = []
+    if len(clients) < presence.clients:
+        remarks.append(
+            f"{len(clients):,} of {presence.clients:,} clients are shown, evenly spaced in order of availability."
+        )
+    if len(rounds) < presence.rounds:
+        remarks.append(f"{len(rounds):,} of {presence.rounds:,} rounds are shown, evenly spaced.")
+    devices = list(dict.fromkeys(data.devices))
+    cluster = data.true_cluster
+    sorts = [("availability", "availability")]
+    sorts += [("cluster", "cluster")] if cluster is not None else []
+    sorts += [("device", "device")] if len(devices) > 1 else []
+    sorts += [("client", "client number")]
+    return Figure(
+        key="presence",
+        title="Every client in every round",
+        says="One row per client, one column per round: pale where its update arrived, else coloured by what kept it away.",
+        builder="presence",
+        payload={
+            "codes": packed(map_codes(presence)[rounds][:, clients].T, "u1"),
+            "client": clients.tolist(),
+            "rounds": (rounds + 1).tolist(),
+            "availability": rounded(presence.availability[clients], 4),
+            "cluster": None if cluster is None else cluster[clients].tolist(),
+            "device": [devices.index(data.devices[c]) for c in clients],
+            "devices": devices,
+            "words": words(),
+            "controls": [
+                {
+                    "key": "sort",
+                    "label": "sort by",
+                    "kind": "tabs",
+                    "options": [{"value": v, "text": t} for v, t in sorts],
+                }
+            ],
+        },
+        remark=" ".join(remarks),
+    )
+
+
+def causes_by_hour(data: RunData) -> Figure | Remark:
+    """Draws the causes of dropout over the hours of the day."""
+    title = "Causes of dropout over the time of day"
+    presence = data.presence
+    if presence is None:
+        return Remark(title, "There is no trace yet.")
+    hour = ((presence.round_start_s % _DAY_S) // _HOUR_S).astype(np.int64)
+    asked = np.bincount(hour, weights=presence.asked.sum(axis=1), minlength=24)
+    if np.count_nonzero(asked) < 2:
+        return Remark(title, "All rounds fall into one hour of the day, so there is nothing to compare.")
+    counts = _counts_by(presence, hour, 24)
+    view = _stacked(
+        counts, asked, [f"{h:02d}" for h in range(24)], x_title="hour of the simulated day", column="hour"
+    )
+    return Figure(
+        key="causes-by-hour",
+        title=title,
+        says="Of the clients asked in each hour, the share whose update never arrived, and why.",
+        builder="plain",
+        payload=view,
+        height_px=340,
+    )
+
+
+def causes_by_round(data: RunData) -> Figure | Remark:
+    """Draws the causes of dropout along the run."""
+    title = "Causes of dropout over the run"
+    presence = data.presence
+    if presence is None:
+        return Remark(title, "There is no trace yet.")
+    bins = min(presence.rounds, 100)
+    group = np.arange(presence.rounds) * bins // presence.rounds
+    asked = np.bincount(group, weights=presence.asked.sum(axis=1), minlength=bins)
+    first = np.searchsorted(group, np.arange(bins)) + 1
+    view = _stacked(_counts_by(presence, group, bins), asked, first.tolist(), x_title="round", column="round")
+    each = (
+        "" if bins == presence.rounds else f" Each bar stands for about {presence.rounds / bins:.0f} rounds."
+    )
+    return Figure(
+        key="causes-by-round",
+        title=title,
+        says=f"Of the clients asked in each round, the share whose update never arrived, and why.{each}",
+        builder="plain",
+        payload=view,
+        height_px=340,
+    )
+
+
+def _counts_by(presence: Presence, group: np.ndarray, groups: int) -> np.ndarray:
+    """Counts dropouts as [groups, causes]."""
+    counts = np.zeros((groups, len(Cause)), dtype=np.int64)
+    for cause in Cause:
+        per_round = ((presence.outcome == Outcome.dropped) & (presence.cause == cause)).sum(axis=1)
+        counts[:, cause] = np.bincount(group, weights=per_round, minlength=groups)
+    return counts
+
+
+def _stacked(
+    counts: np.ndarray, asked: np.ndarray, x: list[Any], *, x_title: str, column: str
+) -> dict[str, Any]:
+    share = counts / np.maximum(asked, 1)[:, None]
+    # The most frequent cause lies at the bottom, where bars can be compared.
+    found = [cause for cause in np.argsort(-counts.sum(axis=0), kind="stable") if counts[:, cause].any()]
+    traces = [
+        {
+            "type": "bar",
+            "name": Cause(cause).name.replace("_", " "),
+            "x": x,
+            "y": rounded(share[:, cause], 4),
+            "customdata": np.stack([counts[:, cause], asked.astype(np.int64)], axis=-1).tolist(),
+            "marker": {"color": f"@{Cause(cause).name}", "line": {"width": 0}},
+            "hovertemplate": "%{fullData.name} <b>%{y:.1%}</b> (%{customdata[0]} of %{customdata[1]})<extra></extra>",
+        }
+        for cause in found
+    ]
+    values = [[value for value in x for _ in found], [Cause(c).name for _ in x for c in found]]
+    values.append([int(counts[row, c]) for row in range(len(x)) for c in found])
+    values.append([int(asked[row]) for row in range(len(x)) for _ in found])
+    return {
+        "traces": traces,
+        "layout": {
+            "barmode": "stack",
+            "bargap": 0.18,
+            "hovermode": "x unified",
+            "showlegend": True,
+            "legend": {"traceorder": "normal"},
+            "margin": {"l": 8, "r": 16, "t": 30, "b": 8},
+            "xaxis": {"title": x_title, "showgrid": False},
+            "yaxis": {"title": "share of the clients asked", "tickformat": ".0%", "rangemode": "tozero"},
+        },
+        "table": {"columns": [column, "cause", "dropped", "asked"], "values": values},
+    }
