@@ -7,13 +7,18 @@ candidate.
     Θ_t = sqrt((2·ln(2·K²·T·B_max) − 2·ln p) / (β·t)) + δ_f
 
 keeps the bound of the algorithm with probability 1 − p. K and T come from the run, p is a setting, and β,
-B_max and δ_f are settings or estimated as the run goes on.
+B_max and δ_f are settings or estimated as the run goes on. β·t is there because every pair has met that often
+by round t. Without a given β each pair's own N takes its place: the root is twice the deviation that a mean
+of β·t scores may have, once for the best and once for i, so it becomes half of the root at N[k, best] and
+half of the root at N[k, i]. That is the same where all pairs meet alike, and holds also where some meet
+rarely.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
@@ -23,7 +28,7 @@ from fdsim.catalogue import Table
 from fdsim.strategies.base import State
 from fdsim.strategies.similarity import decoded
 
-#: δ_f is estimated from at most this many clients' rows of R.
+#: B_max and δ_f are estimated from at most this many clients' rows of R.
 _ROWS_LOOKED_AT = 256
 #: Numbers of R in memory at once.
 _BLOCK = 4_000_000
@@ -36,22 +41,35 @@ class Reduction(Table):
     p: float = Field(0.05, gt=0, lt=1, description="Probability with which the bound may fail.")
     beta: Annotated[float, Field(gt=0, le=1)] | Literal["estimate"] = Field(
         "estimate",
-        description="β, the least share of rounds in which a pair meets; estimated: of pairs still compared.",
+        description="β, the least share of rounds in which a pair meets; estimated: each pair's own.",
     )
     b_max: Annotated[int, Field(ge=1)] | Literal["estimate"] = Field(
-        "estimate", description="B_max, the most friends of a client; estimated: the largest candidate set."
+        "estimate",
+        description="B_max, the most friends of a client; estimated: above each row's largest gap.",
     )
     delta_f: Annotated[float, Field(ge=0)] | Literal["estimate"] = Field(
         0.0,
         description="δ_f, the spread of a client's friends' scores; estimated: above each row's largest gap.",
     )
 
-    def theta(self, clients: int, rounds: int, *, meetings: float, b_max: int, delta_f: float) -> float:
-        """Answers with scale·Θ_t, where `meetings` is β·t; infinite before every pair has met."""
-        if meetings <= 0:
-            return math.inf
-        surprise = 2.0 * math.log(2.0 * clients**2 * rounds * b_max) - 2.0 * math.log(self.p)
-        return self.scale * (math.sqrt(surprise / meetings) + delta_f)
+    def theta(self, figures: Figures, meetings: np.ndarray) -> np.ndarray:
+        """Answers with scale·Θ_t for numbers of meetings β·t; infinite for none."""
+        surprise = 2.0 * math.log(2.0 * figures.clients**2 * figures.rounds * figures.b_max) - 2.0 * math.log(
+            self.p
+        )
+        with np.errstate(divide="ignore"):
+            root = np.sqrt(surprise / np.asarray(meetings, dtype=np.float64))
+        return np.asarray(self.scale * (root + figures.delta_f))
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What Θ_t depends on besides the meetings."""
+
+    clients: int
+    rounds: int
+    b_max: int
+    delta_f: float
 
 
 def blank_candidates(clients: int) -> State:
@@ -63,26 +81,33 @@ def blank_candidates(clients: int) -> State:
 
 def eliminate(state: State, reduction: Reduction, *, rounds: int, rounds_done: int) -> None:
     """Lets candidates go whose score is hopeless after `rounds_done` of `rounds` rounds; changes `state`."""
-    candidates: np.ndarray = state["candidates"]
+    candidates, meetings = state["candidates"], state["N"]
     clients = len(candidates)
-    beta_t = _least_meetings(state) if reduction.beta == "estimate" else reduction.beta * rounds_done
-    theta = math.inf
-    if beta_t > 0:
-        theta = reduction.theta(
-            clients,
-            rounds,
-            meetings=beta_t,
-            b_max=int(candidates.sum(axis=1).max()) if reduction.b_max == "estimate" else reduction.b_max,
-            delta_f=_friend_spread(state) if reduction.delta_f == "estimate" else reduction.delta_f,
-        )
-    state["theta"], state["eliminated"] = theta, 0
-    if math.isinf(theta) or (state["R"].dtype == np.uint16 and theta > 1.0):
-        return
+    b_max, delta_f = (
+        _friends_above_gaps(state) if "estimate" in (reduction.b_max, reduction.delta_f) else (1, 0.0)
+    )
+    figures = Figures(
+        clients,
+        rounds,
+        b_max if reduction.b_max == "estimate" else reduction.b_max,
+        delta_f if reduction.delta_f == "estimate" else reduction.delta_f,
+    )
+    given = None if reduction.beta == "estimate" else reduction.beta * rounds_done
+    usual = meetings.sum(dtype=np.int64) / max(1, clients * (clients - 1)) if given is None else given
+    state["theta"], state["eliminated"] = float(reduction.theta(figures, np.array(usual))), 0
+    most = meetings.max() if given is None else given
+    if state["R"].dtype == np.uint16 and reduction.theta(figures, most) > 1.0:
+        return  # scores in 0..1 cannot be so far apart
     for rows in _row_blocks(clients):
-        known = candidates[rows] & (state["N"][rows] > 0)
+        known = candidates[rows] & (meetings[rows] > 0)
         scores = np.where(known, decoded(state["R"][rows]), -np.inf)
-        best = scores.max(axis=1, keepdims=True)
-        hopeless = known & (scores <= best - theta)
+        best = scores.argmax(axis=1)[:, None]
+        if given is None:
+            theta = reduction.theta(figures, meetings[rows])
+            theta = 0.5 * (theta + np.take_along_axis(theta, best, axis=1))
+        else:
+            theta = reduction.theta(figures, np.array(given))
+        hopeless = known & (np.take_along_axis(scores, best, axis=1) - scores >= theta)
         state["eliminated"] += int(hopeless.sum())
         candidates[rows] &= ~hopeless
 
@@ -93,24 +118,12 @@ def _row_blocks(clients: int) -> Iterator[slice]:
         yield slice(start, start + step)
 
 
-def _least_meetings(state: State) -> int:
-    """Answers with the fewest comparisons of any pair still compared: β·t as the run has it so far."""
-    candidates, meetings = state["candidates"], state["N"]
-    least = np.iinfo(np.int32).max
-    for rows in _row_blocks(len(candidates)):
-        live = candidates[rows] | candidates[:, rows].T
-        least = min(least, int(meetings[rows][live].min(initial=least)))
-        if least == 0:
-            return 0
-    return least
-
-
-def _friend_spread(state: State) -> float:
-    """Answers with the widest range of scores above the largest gap of a client's sorted scores."""
-    widest = 0.0
+def _friends_above_gaps(state: State) -> tuple[int, float]:
+    """Estimates B_max and δ_f: a client's friends are those above the largest gap of its sorted scores."""
+    most, widest = 1, 0.0
     for client in range(min(len(state["N"]), _ROWS_LOOKED_AT)):
         scores = np.sort(decoded(state["R"][client][state["N"][client] > 0]))[::-1]
         if len(scores) > 1:
-            friends = int(np.argmax(scores[:-1] - scores[1:]))
-            widest = max(widest, float(scores[0] - scores[friends]))
-    return widest
+            last = int(np.argmax(scores[:-1] - scores[1:]))
+            most, widest = max(most, last + 1), max(widest, float(scores[0] - scores[last]))
+    return most, widest

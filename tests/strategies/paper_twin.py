@@ -16,7 +16,6 @@ class PaperTwin:
         self.N = [[0] * clients for _ in range(clients)]
         self.C = [{i for i in range(clients) if i != k} for k in range(clients)]
         self.pairs_computed = 0
-        self.theta = math.inf
 
     def friends(self, active: list[int]) -> dict[int, int | None]:
         found: dict[int, int | None] = {}
@@ -64,20 +63,34 @@ class PaperTwin:
         if self.reduction is not None and active:
             self.eliminate(t + 1)
 
+    def root(self, meetings: float, b_max: int) -> float:
+        inner = 2 * math.log(2 * self.K**2 * self.T * b_max) - 2 * math.log(self.reduction["p"])
+        return math.sqrt(inner / meetings)
+
+    def friends_by_gap(self, k: int) -> list[float]:
+        scores = sorted((self.R[k][i] for i in range(self.K) if self.N[k][i] > 0), reverse=True)
+        if len(scores) < 2:
+            return []
+        gaps = [scores[n] - scores[n + 1] for n in range(len(scores) - 1)]
+        return scores[: gaps.index(max(gaps)) + 1]
+
     def eliminate(self, t: int) -> None:
         wish = self.reduction
-        pairs = [(i, j) for i in range(self.K) for j in range(self.K) if j in self.C[i] or i in self.C[j]]
-        beta = wish["beta"]
-        if beta == "estimate":
-            beta = min(self.N[i][j] for i, j in pairs) / t
-        b_max = max(len(c) for c in self.C) if wish["b_max"] == "estimate" else wish["b_max"]
-        if beta == 0:
-            self.theta = math.inf
-            return
-        inner = (2 * math.log(2 * self.K**2 * self.T * b_max) - 2 * math.log(wish["p"])) / (beta * t)
-        self.theta = wish["scale"] * (math.sqrt(inner) + wish["delta_f"])
+        circles = [self.friends_by_gap(k) for k in range(self.K)]
+        b_max, delta_f, beta = wish["b_max"], wish["delta_f"], wish["beta"]
+        if b_max == "estimate":
+            b_max = max([1] + [len(circle) for circle in circles])
+        if delta_f == "estimate":
+            delta_f = max([0.0] + [circle[0] - circle[-1] for circle in circles if circle])
         for k in range(self.K):
-            scored = [i for i in self.C[k] if self.N[k][i] > 0]
-            if scored:
-                best = max(self.R[k][i] for i in scored)
-                self.C[k] -= {i for i in scored if best - self.R[k][i] >= self.theta}
+            scored = [i for i in sorted(self.C[k]) if self.N[k][i] > 0]
+            if not scored:
+                continue
+            best = max(scored, key=lambda i: self.R[k][i])
+            for i in scored:
+                if beta == "estimate":
+                    root = (self.root(self.N[k][best], b_max) + self.root(self.N[k][i], b_max)) / 2
+                else:
+                    root = self.root(beta * t, b_max)
+                if self.R[k][best] - self.R[k][i] >= wish["scale"] * (root + delta_f):
+                    self.C[k].remove(i)
