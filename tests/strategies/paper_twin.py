@@ -86,11 +86,11 @@ class PaperTwin:
             scored = [i for i in sorted(self.C[k]) if self.N[k][i] > 0]
             if not scored:
                 continue
-            best = max(scored, key=lambda i: self.R[k][i])
-            for i in scored:
-                if beta == "estimate":
-                    root = (self.root(self.N[k][best], b_max) + self.root(self.N[k][i], b_max)) / 2
-                else:
-                    root = self.root(beta * t, b_max)
-                if self.R[k][best] - self.R[k][i] >= wish["scale"] * (root + delta_f):
-                    self.C[k].remove(i)
+            if beta == "estimate":  # each pair's own meetings: confidence intervals that no longer overlap
+                half = {i: wish["scale"] * (self.root(self.N[k][i], b_max) + delta_f) / 2 for i in scored}
+                lowest = max(self.R[k][i] - half[i] for i in scored)
+                self.C[k] -= {i for i in scored if self.R[k][i] + half[i] <= lowest}
+            else:  # the paper's rule
+                best = max(self.R[k][i] for i in scored)
+                theta = wish["scale"] * (self.root(beta * t, b_max) + delta_f)
+                self.C[k] -= {i for i in scored if best - self.R[k][i] >= theta}

@@ -17,7 +17,7 @@ CLIENTS, CLUSTERS, ROUNDS = 12, 3, 200
 FIXED = {"scale": 0.12, "p": 0.05, "beta": 0.3, "b_max": 3, "delta_f": 0.02}
 ESTIMATED = {"scale": 0.12, "p": 0.1, "beta": "estimate", "b_max": "estimate", "delta_f": "estimate"}
 #: Distances are larger numbers than cosines, and so are the gaps between them.
-WIDE = {"scale": 1.5}
+WIDE = {"scale": 0.8}
 
 
 @pytest.mark.parametrize("reduction", [None, FIXED, ESTIMATED], ids=["all pairs", "fixed", "estimated"])
