@@ -12,6 +12,7 @@ from fdsim.catalogue import import_also_from
 from fdsim.view import Silent
 
 if TYPE_CHECKING:
+    from fdsim.scenario import Scenario
     from fdsim.telemetry.schema import RoundRow
 
 #: How long to wait for another process to let go of the cell's folder: workers outlive a killed driver for a moment.
@@ -28,6 +29,7 @@ class CellJob:
     """The cell's run folder."""
     traces: str
     """The folder of the shared trace cache."""
+    trace_key: str
     import_from: tuple[str, ...] = ()
     """Folders in which kinds of the user's own may live."""
     threads: int = 1
@@ -51,15 +53,17 @@ class Progress(Silent):
             self._tell((before + row.round + 1) / (self._rounds * len(self._strategies)))
 
 
-def run_cell(job: CellJob, tell: Callable[[float], None] = lambda frac: None) -> float:
-    """Runs a cell, or what is left of it, and answers with the real time it took."""
+def run_cell(
+    job: CellJob, tell: Callable[[float], None] = lambda frac: None, *, scenario: Scenario | None = None
+) -> float:
+    """Runs a cell, or what is left of it, and answers with the real time it took; `scenario` where it is made already."""
     began_s = time.perf_counter()
     for place in job.import_from:
         import_also_from(Path(place))
     from fdsim.run import RunChoices, run_scenario
     from fdsim.scenario import parse_scenario
 
-    scenario = parse_scenario(job.scenario, job.cell)
+    scenario = scenario or parse_scenario(job.scenario, job.cell)
     _use_threads(job.threads)
     folder = Path(job.folder)
     _wait_until_free(folder)

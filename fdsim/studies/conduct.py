@@ -110,6 +110,7 @@ def job_of(cell: Cell, folder: StudyFolder, *, device: str | None = None) -> Cel
         scenario=cell.scenario.as_tables(),
         folder=str(folder.run_folder(cell).resolve()),
         traces=str(folder.traces.resolve()),
+        trace_key=cell.trace_key,
         import_from=tuple(str(path) for path in (*study.import_from, Path.cwd())),
         threads=study.table.threads_per_run,
         device=device,

@@ -19,7 +19,7 @@ from fdsim.studies.plan import Plan, plan_study
 from fdsim.studies.study_file import load_study
 from fdsim.studies.view import SilentStudy, StudyView
 
-EXECUTORS = ("local",)
+EXECUTORS = ("local", "ray")
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,20 @@ def default_workers(plan: Plan) -> int:
 
 
 def _executor(plan: Plan, out: Path, choices: StudyChoices) -> Executor:
+    table = plan.study.table
+    if choices.executor == "ray":
+        from fdsim.studies.executors.ray import RayChoices, RayExecutor
+
+        return RayExecutor(
+            RayChoices(
+                address=choices.address,
+                workers=choices.workers,
+                threads_per_run=table.threads_per_run,
+                gpus_per_run=table.gpus_per_run,
+                results=choices.results,
+            ),
+            out,
+        )
     if choices.executor != "local":
         raise InputError(
             "executor", f"no executor called '{choices.executor}'", f"there is: {', '.join(EXECUTORS)}"

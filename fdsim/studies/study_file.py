@@ -191,13 +191,12 @@ def load_study(path: Path | str, overrides: Sequence[str] = ()) -> StudyFile:
     plain = [text for text in overrides if not text.startswith("study.")]
     for text in plain:
         key = text.partition("=")[0].strip()
-        if key in table.swept:
-            group = "grid" if key in table.grid else "zip" if key in table.zip else "cases"
-            remedy = (
-                f"change the sweep itself, as in --set 'study.{group}.{key}=[…]'" if group != "cases" else ""
-            )
+        group = "grid" if key in table.grid else "zip" if key in table.zip else None
+        if group is not None:
             raise ScenarioError(
-                f"--set {text}", f"'{key}' is swept by [study.{group}], which would overrule it", remedy
+                f"--set {text}",
+                f"'{key}' is swept by [study.{group}], which would overrule it",
+                f"change the sweep itself, as in --set 'study.{group}.{key}=[…]'",
             )
     for folder in folders:
         import_also_from(folder)

@@ -1,0 +1,248 @@
+"""The Ray executor: cells as tasks on a cluster. Ray is imported here and nowhere else, and only when asked for."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import fdsim
+from fdsim.errors import InputError
+from fdsim.scenario import hash_of, parse_scenario
+from fdsim.studies.cell import CellJob
+from fdsim.studies.executors.base import Ended, Event, Failed, Started
+from fdsim.studies.executors.local import usable_cores
+from fdsim.studies.executors.ray_tasks import Answer, Delivery, make_trace_bytes, run_and_deliver
+from fdsim.studies.results import RemoteFolder, pack, unpack
+from fdsim.trace_cache import TraceCache, share
+
+#: How long an address may take to answer before it counts as nobody's.
+_ANSWER_S = 3.0
+_PORTS = {"": 6379, "ray": 10001}
+
+
+@dataclass(frozen=True)
+class RayChoices:
+    """Which cluster, and what one run may use of it."""
+
+    address: str | None = None
+    """auto, host:port, ray://host:port; local, or None without RAY_ADDRESS, starts one on this machine."""
+    workers: int | None = None
+    threads_per_run: int = 1
+    gpus_per_run: float | None = None
+    results: str | None = None
+    """shared, ship (if not given), or a URL."""
+
+
+class RayExecutor:
+    """Gives cells to a Ray cluster; what the cluster does to them, down to losing machines, comes back as events."""
+
+    def __init__(self, choices: RayChoices, study: Path) -> None:
+        self._choices = choices
+        self._delivery = Delivery(
+            choices.results or "ship", study=f"{study.name}-{hash_of(str(study.resolve()))[:8]}"
+        )
+        if self._delivery.results not in ("shared", "ship"):
+            RemoteFolder(self._delivery.results).check()
+        self._traces = TraceCache(study / "traces")
+        self._running: dict[Any, CellJob] = {}
+        self._examples: dict[str, Any] = {}
+        self._made: dict[str, Any] = {}
+        self._bad_nodes: dict[str, str] = {}
+        self._happened: list[Event] = []
+        self._owns_connection = False
+
+    def __enter__(self) -> RayExecutor:
+        self._owns_connection = connect(self._choices.address)
+        import ray
+
+        options = {"num_cpus": self._choices.threads_per_run, "num_gpus": self._gpus(), "max_retries": 0}
+        self._run = ray.remote(**options)(run_and_deliver)
+        # A trace that was lost with its machine is made again by Ray itself.
+        self._make_trace = ray.remote(num_cpus=1, max_retries=10)(_made_trace)
+        return self
+
+    def _gpus(self) -> float:
+        import ray
+
+        there = float(ray.cluster_resources().get("GPU", 0.0))
+        wanted = self._choices.gpus_per_run
+        if wanted is None:
+            return 1.0 if there else 0.0
+        if not there:
+            raise InputError(
+                "study.gpus_per_run", f"{wanted} of a GPU is wanted, but the cluster has none", "leave it out"
+            )
+        return wanted
+
+    @property
+    def slots(self) -> int:
+        """How many cells the cluster, as it is now, has room for."""
+        import ray
+
+        have = ray.cluster_resources()
+        room = int(have.get("CPU", 0.0) // self._choices.threads_per_run)
+        if gpus := self._gpus():
+            room = min(room, int(have.get("GPU", 0.0) / gpus))
+        return max(1, min(room, self._choices.workers or room))
+
+    def submit(self, job: CellJob) -> None:
+        """Starts a cell as a task, after the trace it needs."""
+        import ray
+
+        examples = self._examples_of(job)
+        trace = self._trace_of(job, examples)
+        folder = Path(job.folder)
+        begun = pack(folder) if self._ships and (folder / "run.json").exists() else None
+        task = self._run.options(**self._placement(job)).remote(
+            job, self._delivery, examples, trace, None if begun is None else ray.put(begun)
+        )
+        self._running[task] = job
+        self._happened.append(Started(job.cell, "the cluster"))
+
+    @property
+    def _ships(self) -> bool:
+        return self._delivery.results != "shared"
+
+    def _placement(self, job: CellJob) -> dict[str, Any]:
+        """A cell that failed on one machine goes to another, if there is one."""
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        bad = self._bad_nodes.get(job.cell)
+        if bad is None:
+            return {}
+        others = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != bad]
+        if not others:
+            return {}
+        return {"scheduling_strategy": NodeAffinitySchedulingStrategy(others[0], soft=True)}
+
+    def _examples_of(self, job: CellJob) -> Any:
+        """Puts a data set into the object store once, for all cells that use it."""
+        import ray
+
+        about = {key: value for key, value in job.scenario["data"].items() if key != "partition"}
+        key = hash_of(about)
+        if key not in self._examples:
+            self._examples[key] = ray.put(parse_scenario(job.scenario, job.cell).data.load())
+        return self._examples[key]
+
+    def _trace_of(self, job: CellJob, examples: Any) -> Any:
+        """Answers with the trace as an object, made on the cluster once for all cells that share it."""
+        if job.scenario.get("telemetry", {}).get("events"):
+            return None
+        key = job.trace_key
+        if key not in self._made:
+            import ray
+
+            kept = self._traces.path_of(key)
+            known = ray.put((key, kept.read_bytes())) if kept.exists() else None
+            self._made[key] = known or self._make_trace.remote(job, examples)
+        return self._made[key]
+
+    def wait(self, timeout_s: float) -> Sequence[Event]:
+        """Collects the cells that ended, one way or another."""
+        import ray
+
+        if self._running:
+            ready, _ = ray.wait(
+                list(self._running), num_returns=1, timeout=0 if self._happened else timeout_s
+            )
+            for task in ready:
+                self._happened.append(self._outcome(task, self._running.pop(task)))
+        happened, self._happened = self._happened, []
+        return happened
+
+    def _outcome(self, task: Any, job: CellJob) -> Event:
+        import ray
+
+        try:
+            answer: Answer = ray.get(task)
+        except ray.exceptions.RayError as error:
+            # Machines and processes come and go; the cell itself did nothing wrong.
+            return Failed(job.cell, f"lost by the cluster ({type(error).__name__}: {_first_line(error)})")
+        if answer.packed is not None:
+            unpack(answer.packed, Path(job.folder))
+        if answer.error is not None:
+            self._bad_nodes[job.cell] = answer.node
+            return Failed(job.cell, f"{answer.error} (on {answer.where})", again=answer.again)
+        trace = Path(job.folder) / "trace.parquet"
+        if trace.exists() and not self._traces.path_of(job.trace_key).exists():
+            self._traces.folder.mkdir(parents=True, exist_ok=True)
+            share(trace, self._traces.path_of(job.trace_key))
+        return Ended(job.cell, answer.wall_s)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        import ray
+
+        for task in self._running:
+            ray.cancel(task, force=True)
+        self._running.clear()
+        if self._owns_connection:
+            ray.shutdown()
+
+
+def _made_trace(job: CellJob, examples: Any) -> tuple[str, bytes]:
+    return job.trace_key, make_trace_bytes(job, examples)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]
+
+
+def connect(address: str | None) -> bool:
+    """Connects to a cluster, and answers whether that was left to this call; an address nobody answers fails fast."""
+    try:
+        import ray
+    except ImportError:
+        raise InputError("--executor ray", "Ray is not installed", "pip install 'fdsim[ray]'") from None
+    if ray.is_initialized():
+        return False
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    paths = [str(Path(fdsim.__file__).resolve().parent.parent), os.environ.get("PYTHONPATH", "")]
+    about: dict[str, Any] = {
+        "log_to_driver": False,
+        "logging_level": "ERROR",
+        # Workers find this very fdsim, where the machine has it at the same place.
+        "runtime_env": {"env_vars": {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}},
+    }
+    if address == "local":
+        ray.init(address="local", num_cpus=usable_cores(), include_dashboard=False, **about)
+        return True
+    _require_answer(address)
+    try:
+        ray.init(address=address, **about)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise InputError(
+            f"--address {address}", f"no Ray cluster there ({_first_line(error)})", _REMEDY
+        ) from None
+    return True
+
+
+_REMEDY = "start one with `ray start --head`, or use --address local for one on this machine"
+
+
+def _require_answer(address: str) -> None:
+    """Knocks at the cluster's port: Ray itself would go on trying for minutes."""
+    place = address
+    if address == "auto":
+        folder = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"
+        if not folder.exists():
+            return  # Ray knows of no cluster on this machine and says so at once.
+        place = folder.read_text(encoding="utf-8").strip()
+    scheme, _, rest = place.rpartition("://")
+    host, _, port = rest.partition(":")
+    if port and not port.isdigit():
+        raise InputError(f"--address {address}", f"'{port}' is not a port", "as in 10.0.0.1:6379")
+    number = int(port) if port else _PORTS.get(scheme, 6379)
+    try:
+        socket.create_connection((host, number), timeout=_ANSWER_S).close()
+    except OSError as error:
+        told = f"nobody answers at {host}, port {number} ({error.strerror or error})"
+        raise InputError(f"--address {address}", told, _REMEDY) from None

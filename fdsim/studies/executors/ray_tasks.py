@@ -1,0 +1,145 @@
+"""What happens on the machines of a Ray cluster: make a trace, run a cell, bring the results home.
+
+Only plain values, NumPy arrays and bytes travel; the large ones through Ray's object store.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import getpass
+import os
+import shutil
+import socket
+import tempfile
+import time
+import traceback
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fdsim.catalogue import import_also_from
+from fdsim.errors import FdsimError, InputError
+from fdsim.studies.cell import CellJob, run_cell
+from fdsim.studies.results import RemoteFolder, pack, pack_small, unpack
+from fdsim.trace_cache import TraceCache
+
+if TYPE_CHECKING:
+    from fdsim.data.datasets import Examples
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """How a cell's results come home: "shared", "ship", or a URL; and where machines keep what is unfinished."""
+
+    results: str
+    study: str
+    """Names the study among the unfinished cells of this user on a machine."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a cell."""
+
+    where: str
+    node: str
+    wall_s: float = 0.0
+    packed: bytes | None = None
+    error: str | None = None
+    again: bool = True
+
+
+def make_trace_bytes(job: CellJob, examples: Examples) -> bytes:
+    """Simulates the trace of a cell and answers with its file."""
+    from fdsim.prepare import prepare
+    from fdsim.run import make_trace
+    from fdsim.view import Silent
+
+    prepared = prepare(_scenario(job, examples))
+    with tempfile.TemporaryDirectory(prefix="fdsim-trace-") as folder:
+        path = Path(folder) / "trace.parquet"
+        make_trace(prepared, path, Silent())
+        return path.read_bytes()
+
+
+def run_and_deliver(
+    job: CellJob, delivery: Delivery, examples: Examples, trace: tuple[str, bytes] | None, begun: bytes | None
+) -> Answer:
+    """Runs a cell, or what is left of it, and delivers its folder. Exceptions of the cell are answers, not crashes."""
+    import ray
+
+    where = f"{socket.gethostname()}, process {os.getpid()}"
+    node = ray.get_runtime_context().get_node_id()
+    began_s = time.perf_counter()
+    local = job
+    if delivery.results != "shared":
+        scratch = Path(tempfile.gettempdir()) / f"fdsim-{getpass.getuser()}" / delivery.study
+        local = dataclasses.replace(job, folder=str(scratch / job.cell), traces=str(scratch / "traces"))
+    folder = Path(local.folder)
+    try:
+        if begun is not None and not (folder / "run.json").exists():
+            unpack(begun, folder)
+        if trace is not None:
+            _keep_trace(Path(local.traces), *trace)
+        with warnings.catch_warnings():
+            # Arrays in the object store are read-only, and torch only ever reads them.
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+            run_cell(local, scenario=_scenario(local, examples))
+        packed = _deliver(folder, job.cell, delivery)
+    except FdsimError as error:
+        again = not isinstance(error, InputError)
+        return Answer(where, node, error=str(error), again=again, packed=_unfinished(folder, delivery))
+    except Exception as error:
+        traceback.print_exc()
+        told = f"{type(error).__name__}: {error}"
+        return Answer(where, node, error=told, packed=_unfinished(folder, delivery))
+    if delivery.results != "shared":
+        shutil.rmtree(folder, ignore_errors=True)
+    return Answer(where, node, wall_s=time.perf_counter() - began_s, packed=packed)
+
+
+def _scenario(job: CellJob, examples: Examples) -> Any:
+    """Makes the job's scenario, with its data taken from the object store instead of from disk or the network."""
+    from fdsim.scenario import parse_scenario
+
+    for place in job.import_from:
+        import_also_from(Path(place))
+    scenario = parse_scenario(job.scenario, job.cell)
+    source = type(scenario.data)
+
+    class Held(source):  # type: ignore[misc,valid-type]
+        """A data source whose examples are in memory already."""
+
+        def load(self) -> Examples:
+            return examples
+
+        def labels(self) -> Any:
+            return examples.train_labels
+
+    held = Held.model_construct(**{name: getattr(scenario.data, name) for name in source.model_fields})
+    return scenario.model_copy(update={"data": held})
+
+
+def _keep_trace(folder: Path, key: str, content: bytes) -> None:
+    path = TraceCache(folder).path_of(key)
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".tmp", delete=False) as file:
+            file.write(content)
+        Path(file.name).replace(path)
+
+
+def _deliver(folder: Path, cell: str, delivery: Delivery) -> bytes | None:
+    if delivery.results == "shared":
+        return None
+    if delivery.results == "ship":
+        return pack(folder)
+    RemoteFolder(delivery.results).put(folder, f"cells/{cell}")
+    return pack_small(folder)
+
+
+def _unfinished(folder: Path, delivery: Delivery) -> bytes | None:
+    """Sends an unfinished cell home with its checkpoint, so that it can go on elsewhere."""
+    if delivery.results == "shared" or not (folder / "run.json").exists():
+        return None
+    return pack(folder)

@@ -1,0 +1,160 @@
+"""Comparisons of made-up curves whose differences are known."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from fdsim.comparison.compare import Comparison, Question, compare
+from fdsim.comparison.curves import Curves, curves_from, curves_of
+from fdsim.comparison.output import latex, print_comparison, write_comparison
+from fdsim.errors import InputError, StorageError
+
+LEVEL = {"full": 0.6, "fdms": 0.57, "dropout": 0.5}
+
+
+def world(seeds: int = 5, alphas: tuple[float, ...] = (0.3,), rounds: int = 20) -> pd.DataFrame:
+    """Curves that rise to a level of the strategy's own, plus what the seed adds: the same for all strategies."""
+    frames = []
+    for alpha in alphas:
+        for seed in range(seeds):
+            luck = np.random.default_rng(seed).normal(0, 0.05)
+            for strategy, level in LEVEL.items():
+                gap = (0.6 - level) * alpha / 0.3
+                rise = (1 - np.exp(-np.arange(1, rounds + 1) / 5)) * (0.6 - gap + luck)
+                frames.append(
+                    pd.DataFrame(
+                        {
+                            "strategy": strategy,
+                            "seed": seed,
+                            "alpha": alpha,
+                            "round": range(rounds),
+                            "sim_time_s": 60.0 * np.arange(1, rounds + 1),
+                            "test_accuracy": rise,
+                            "energy_j": 10.0,
+                            "trace_hash": f"{alpha}-{seed}",
+                        }
+                    )
+                )
+    return pd.concat(frames, ignore_index=True)
+
+
+def row(found: Comparison, arm: str, measure: str, **group: object) -> pd.Series:
+    table = found.table
+    chosen = (table[found.question.by] == arm) & (table["measure"] == measure)
+    for name, value in group.items():
+        chosen &= table[name] == value
+    assert chosen.sum() == 1
+    return table[chosen].iloc[0]
+
+
+def test_known_differences_come_out() -> None:
+    found = compare(curves_from(world(), rounds_planned=20))
+    fdms = row(found, "fdms", "final_accuracy")
+    reach = 1 - math.exp(-4)
+    assert found.baseline == "dropout"
+    assert fdms["difference"] == pytest.approx(0.07 * reach)
+    assert fdms["gap_recovered"] == pytest.approx(0.7)
+    assert fdms["pairs"] == 5
+    assert bool(fdms["same_trace"])
+    assert row(found, "full", "mean_accuracy")["gap_recovered"] == pytest.approx(1.0)
+    assert math.isnan(row(found, "fdms", "fluctuation")["gap_recovered"])
+
+
+def test_costs_count_those_who_never_arrive() -> None:
+    found = compare(curves_from(world(), rounds_planned=20), Question(target_accuracy=0.55))
+    dropout, full = row(found, "dropout", "rounds"), row(found, "full", "rounds")
+    assert dropout["reached"] < full["reached"]
+    assert dropout["n"] == full["n"] == 5
+    assert dropout["restricted_mean"] > full["restricted_mean"]
+    assert full["difference"] < 0
+    assert row(found, "full", "energy_kj")["median"] == pytest.approx(full["median"] * 0.01)
+
+
+def test_groups_are_compared_within_themselves() -> None:
+    found = compare(curves_from(world(alphas=(0.3, 0.6)), settings=["alpha"], rounds_planned=20))
+    near = row(found, "fdms", "final_accuracy", alpha=0.3)["difference"]
+    far = row(found, "fdms", "final_accuracy", alpha=0.6)["difference"]
+    assert far == pytest.approx(2 * near)
+    assert found.groups == ("alpha",)
+
+
+def test_a_setting_can_be_what_is_compared() -> None:
+    curves = curves_from(world(alphas=(0.3, 0.6)), settings=["alpha"], rounds_planned=20)
+    found = compare(curves, Question(by="alpha", against="0.3"))
+    assert row(found, "0.6", "final_accuracy", strategy="dropout")["difference"] < -0.09
+    assert row(found, "0.6", "final_accuracy", strategy="full")["difference"] == pytest.approx(0.0)
+    assert not found.table["same_trace"].all()
+
+
+def test_a_curve_that_stopped_is_counted_and_not_averaged() -> None:
+    whole = world()
+    cut = whole[~((whole["strategy"] == "fdms") & (whole["seed"] == 2) & (whole["round"] > 8))]
+    found = row(compare(curves_from(cut, rounds_planned=20)), "fdms", "final_accuracy")
+    assert (found["repeats"], found["incomplete"], found["n"], found["pairs"]) == (5, 1, 4, 4)
+
+
+def test_one_seed_gives_numbers_but_no_intervals() -> None:
+    found = row(compare(curves_from(world(seeds=1), rounds_planned=20)), "fdms", "final_accuracy")
+    assert found["difference"] > 0
+    assert math.isnan(found["difference_t_low"])
+
+
+def test_questions_that_make_no_sense() -> None:
+    curves = curves_from(world(), rounds_planned=20)
+    with pytest.raises(InputError, match="did you mean 'dropout'"):
+        compare(curves, Question(against="dropuot"))
+    with pytest.raises(InputError, match="there is no such column"):
+        compare(curves, Question(by="gamma"))
+    with pytest.raises(InputError, match="a second curve of 'full' with seed 0"):
+        compare(Curves(pd.concat([curves.about] * 2, ignore_index=True), curves.curves * 2, ()))
+    with pytest.raises(InputError, match="column 'seed' is missing"):
+        curves_from(world().drop(columns="seed"))
+
+
+def test_written_tables_read_back(tmp_path: Path) -> None:
+    found = compare(curves_from(world(), rounds_planned=20))
+    for name in ("a.csv", "a.parquet", "below/a.tex"):
+        write_comparison(found, tmp_path / name)
+    assert (
+        len(pd.read_csv(tmp_path / "a.csv"))
+        == len(pd.read_parquet(tmp_path / "a.parquet"))
+        == len(found.table)
+    )
+    text = (tmp_path / "below" / "a.tex").read_text()
+    assert text.count(r"\\") == 4
+    assert r"\toprule" in text
+    with pytest.raises(InputError, match=r"end it in \.csv, \.parquet or \.tex"):
+        write_comparison(found, tmp_path / "a.xlsx")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError):
+        write_comparison(found, tmp_path / "file" / "a.csv")
+
+
+def test_names_are_escaped_and_markup_is_shown_as_written() -> None:
+    table = world()
+    table["strategy"] = table["strategy"].replace({"fdms": "[bold]a_b & 5%"})
+    found = compare(curves_from(table, rounds_planned=20))
+    assert r"[bold]a\_b \& 5\%" in latex(found)
+    console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    print_comparison(found, console)
+    console.file.close()
+    assert "[bold]a_b & 5%" in console.export_text()
+
+
+def test_the_terminal_table_fits_eighty_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    print_comparison(compare(curves_from(world(), rounds_planned=20)), Console(width=80))
+    lines = capsys.readouterr().out.splitlines()
+    tables = [line for line in lines if line[:1] in "┏┃┡│└"]
+    assert max(map(len, tables)) <= 80
+    assert any("+0.069 [+0.069, +0.069]" in line for line in tables)
+
+
+def test_a_folder_that_is_neither_run_nor_study(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="neither a run nor a study"):
+        curves_of([tmp_path])
