@@ -18,8 +18,17 @@ class PlainPath:
     """Trains clients in turn with the module itself and torch.optim.SGD."""
 
     def __init__(
-        self, module: torch.nn.Module, samples: Samples, product_dtype: torch.dtype | None = None
+        self,
+        module: torch.nn.Module,
+        samples: Samples,
+        product_dtype: torch.dtype | None = None,
+        *,
+        channels_last: bool = False,
     ) -> None:
+        # The layout in which convolutions are fastest on a CPU; parameters keep their order of elements.
+        self.channels_last = channels_last
+        if channels_last:
+            module = module.to(memory_format=torch.channels_last)
         self.module, self.samples, self.slots = module, samples, Slots.of(module)
         self.dropouts = dropouts(module)
         self.product_dtype = product_dtype
@@ -61,6 +70,8 @@ class PlainPath:
             if size == 0:
                 break
             inputs, labels = self.samples.take(rows[step, :size])
+            if self.channels_last and inputs.dim() == 4:
+                inputs = inputs.contiguous(memory_format=torch.channels_last)
             optimiser.zero_grad()
             for (_, layer), (key,) in zip(self.dropouts, keys[step], strict=True):
                 layer.key.fill_(key)

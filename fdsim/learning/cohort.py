@@ -14,8 +14,9 @@ from fdsim.learning.acceleration import Acceleration
 from fdsim.learning.batches import BatchStream
 from fdsim.learning.client import PlainPath
 from fdsim.learning.evaluate import Evaluation, Examiner
+from fdsim.learning.heap import keep_freed_memory
 from fdsim.learning.keyed_dropout import with_keyed_dropout
-from fdsim.learning.lanes import Lane, in_lanes
+from fdsim.learning.lanes import Lane, Path, in_lanes
 from fdsim.learning.memory import client_bytes
 from fdsim.learning.nets import Net
 from fdsim.learning.params import Slots, flat_of
@@ -26,12 +27,6 @@ from fdsim.learning.stacked import StackedPath
 from fdsim.learning.training import Training
 from fdsim.learning.vmapped import VmapPath
 from fdsim.rng import torch_seed
-
-_PATHS: dict[str, type[PlainPath] | type[VmapPath] | type[StackedPath]] = {
-    "plain": PlainPath,
-    "vmap": VmapPath,
-    "stacked": StackedPath,
-}
 
 
 @dataclass(frozen=True)
@@ -69,8 +64,7 @@ class CohortTrainer:
         )
         Slots.of(module)  # refuses nets whose state is not in their parameters, before anything is moved
         self._stream = BatchStream(indices, seed)
-        tokens = np.issubdtype(examples.train_inputs.dtype, np.signedinteger)
-        self.client_bytes = client_bytes(module, training, input_shape=input_shape, tokens=tokens)
+        self.client_bytes = client_bytes(module, training, input_shape)
         cost = net.cost(input_shape, examples.classes)
         cohorts = Cohorts(module, cost, training.batch_size, self.client_bytes, len(indices))
         self.plan = plan_for(acceleration, cohorts, accelerators)
@@ -92,7 +86,8 @@ class CohortTrainer:
     def _make_lanes(
         self, module: torch.nn.Module, examples: Examples, accelerators: tuple[torch.device, ...]
     ) -> list[Lane]:
-        path, product = _PATHS[self.plan.path], self.acceleration.product_dtype
+        product = self.acceleration.product_dtype
+        keep_freed_memory()
         train = {
             device: Samples(
                 examples.train_inputs, examples.train_labels, accelerator=device, dtype=self.dtype
@@ -106,7 +101,7 @@ class CohortTrainer:
             own = copy.deepcopy(module).to(device)
             # An only accelerator needs no thread; work on a CPU always has one, see lanes.py.
             inline = device.type != "cpu" and len(accelerators) == 1
-            lanes.append(Lane(path(own, train[device], product), device, inline=inline))
+            lanes.append(Lane(_path(self.plan.path, own, train[device], product), device, inline=inline))
         return lanes
 
     @property
@@ -167,3 +162,10 @@ class CohortTrainer:
     def evaluate(self, params: torch.Tensor) -> Evaluation:
         """Answers with how good the model [P] is on the test set; one host sync."""
         return self._examiner.evaluate(params)
+
+
+def _path(name: str, module: torch.nn.Module, samples: Samples, product_dtype: torch.dtype | None) -> Path:
+    if name == "plain":
+        on_cpu = samples.labels.device.type == "cpu"
+        return PlainPath(module, samples, product_dtype, channels_last=on_cpu)
+    return (StackedPath if name == "stacked" else VmapPath)(module, samples, product_dtype)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
+
+from fdsim.learning.measure import input_dtype
 
 if TYPE_CHECKING:
     from fdsim.learning.cohort import CohortTrainer
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 _OTHER_ACCELERATOR_BYTES = 4e9
 
 
-def activations(module: nn.Module, input_shape: tuple[int, ...], tokens: bool = False) -> int:
+def activations(module: nn.Module, input_shape: tuple[int, ...]) -> int:
     """Counts the numbers that one sample's forward pass leaves behind, by a pass on the meta device."""
     counted = 0
 
@@ -24,26 +27,21 @@ def activations(module: nn.Module, input_shape: tuple[int, ...], tokens: bool = 
         nonlocal counted
         counted += output.numel() if isinstance(output, torch.Tensor) else 0
 
-    import copy
-
     ghost = copy.deepcopy(module).to("meta")
     for layer in ghost.modules():
         if not list(layer.children()):
             layer.register_forward_hook(count)
-    dtype = torch.int64 if tokens else next(ghost.parameters()).dtype
     with torch.no_grad():
-        ghost(torch.empty(1, *input_shape, device="meta", dtype=dtype))
+        ghost(torch.empty(1, *input_shape, device="meta", dtype=input_dtype(module)))
     return counted
 
 
-def client_bytes(
-    module: nn.Module, training: Training, *, input_shape: tuple[int, ...], tokens: bool
-) -> float:
+def client_bytes(module: nn.Module, training: Training, input_shape: tuple[int, ...]) -> float:
     """Estimates what one client of a stack takes: parameters and their gradients, and a batch's activations."""
     parameters = sum(parameter.numel() for parameter in module.parameters())
     copies = 3 + (training.momentum > 0) + (training.proximal_mu > 0)
     # Each activation once for the forward and once for the backward pass, the batch itself as gathered and laid out.
-    per_sample = 2 * activations(module, input_shape, tokens) + 3 * int(torch.Size(input_shape).numel())
+    per_sample = 2 * activations(module, input_shape) + 3 * int(torch.Size(input_shape).numel())
     width = next(module.parameters()).element_size()
     return float(width * (copies * parameters + training.batch_size * per_sample))
 

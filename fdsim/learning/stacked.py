@@ -6,10 +6,10 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from fdsim.learning.samples import Samples
 from fdsim.learning.stack_loop import Leaves, StackLoop, Step
 from fdsim.learning.stacked_layers import Signal
 from fdsim.learning.stacking import stack_of
-from fdsim.learning.samples import Samples
 
 
 class StackedPath(StackLoop):

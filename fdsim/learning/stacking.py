@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from torch import nn
 
 from fdsim.learning import stacked_layers as stacked
@@ -68,7 +70,7 @@ def _known_sequence(layer: nn.Sequential, dropouts: list[KeyedDropout]) -> stack
 def _relu_after_pool(layers: list[stacked.StackedLayer]) -> list[stacked.StackedLayer]:
     """Swaps ReLU behind a max-pool, which gives the same numbers for a quarter of the work."""
     swapped = list(layers)
-    for i, (first, second) in enumerate(zip(swapped, swapped[1:], strict=False)):
+    for i, (first, second) in enumerate(pairwise(layers)):
         if _wraps(first, nn.ReLU) and _wraps(second, nn.MaxPool2d):
             swapped[i], swapped[i + 1] = second, first
     return swapped

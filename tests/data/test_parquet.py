@@ -74,7 +74,7 @@ def test_what_is_wrong_is_said(tmp_path, pixels):
     broken = pa.table({"image": pa.array([b"no image"], pa.binary()), "label": [0]})
     pq.write_table(broken, tmp_path / "d.parquet")
     with pytest.raises(DataError, match="cannot be read"):
-        ParquetImages(train=tmp_path / "d.parquet", test=path).input_shape
+        _ = ParquetImages(train=tmp_path / "d.parquet", test=path).input_shape
     small = write(tmp_path / "e.parquet", pixels[:, :4], [0] * 6)
     good = write(tmp_path / "f.parquet", pixels, [0] * 6)
     with pytest.raises(DataError, match="one size"):
