@@ -53,10 +53,15 @@ MENU: dict[str, dict[str, str]] = {
         "always_on": "fdsim.devices.connectivity:AlwaysOn",
         "on_off": "fdsim.devices.connectivity:OnOff",
         "mobile": "fdsim.devices.connectivity:Mobile",
+        "home_wifi": "fdsim.devices.connectivity:HomeWifi",
+        "replay": "fdsim.devices.replay:ReplayLink",
     },
     "usage": {
         "unattended": "fdsim.devices.usage:Unattended",
         "spells": "fdsim.devices.usage:Spells",
+        "hourly": "fdsim.devices.usage_hours:Hourly",
+        "nightly": "fdsim.devices.usage_hours:Nightly",
+        "replay": "fdsim.devices.replay:ReplayUsage",
     },
     "compute": {
         "flops": "fdsim.devices.compute:Flops",
@@ -69,6 +74,10 @@ MENU: dict[str, dict[str, str]] = {
     "participation": {
         "fixed_ratio": "fdsim.participation.fixed_ratio:FixedRatio",
         "bernoulli": "fdsim.participation.bernoulli:Bernoulli",
+        "markov": "fdsim.participation.markov:Markov",
+        "periodic": "fdsim.participation.periodic:Periodic",
+        "scripted": "fdsim.participation.scripted:Scripted",
+        "trace": "fdsim.participation.replayed:Replayed",
     },
     "data": {
         "digits": "fdsim.data.datasets:Digits",

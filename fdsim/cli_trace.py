@@ -30,3 +30,49 @@ def make(
     with Terminal(Console(), loaded.rounds) as view:
         trace = make_trace(prepare(loaded), out, view)
     typer.echo(f"{out}: {trace.clients} clients, {trace.rounds} rounds, hash {trace.content_hash}")
+
+
+@app.command("import")
+def import_(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="flash|fedscale|csv", help="What the file is: FLASH JSON, FedScale, or CSV."),
+    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to read.")],
+    out: Annotated[Path, typer.Option("--out", metavar="F.parquet", help="Where to write the availability.")],
+) -> None:
+    """Turn a measured availability trace into one that fleets can replay."""
+    from fdsim.catalogue import nearest
+    from fdsim.errors import TraceError
+    from fdsim.tracing.availability import write_availability
+    from fdsim.tracing.fedscale import read_fedscale
+    from fdsim.tracing.flash import read_flash
+    from fdsim.tracing.interval_csv import read_interval_csv
+
+    readers = {"flash": read_flash, "fedscale": read_fedscale, "csv": read_interval_csv}
+    if source not in readers:
+        raise TraceError("source", f"no importer called '{source}'" + nearest(source, list(readers)))
+    if not file.is_file():
+        raise TraceError(str(file), "there is no such file")
+    devices = readers[source](file)
+    write_availability(out, devices, f"{source} {file.name}")
+    days = sum(d.end_s - d.begin_s for d in devices) / 86_400.0
+    typer.echo(f"{out}: {len(devices)} devices, {days:.1f} device-days")
+    typer.echo(f'replay it with connectivity = {{ kind = "replay", path = "{out}" }} and usage likewise')
+
+
+@app.command()
+def stats(
+    file: Annotated[Path, typer.Argument(metavar="F.parquet", help="A trace, or an imported availability.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="STATS.parquet", help="Also write every number here.")
+    ] = None,
+) -> None:
+    """Show who drops out, when, why and for how long."""
+    from fdsim.tracing.stats_table import show, stats_rows, write_stats
+
+    rows = stats_rows(file)
+    show(rows)
+    if out is not None:
+        write_stats(rows, out)
+        typer.echo(f"{out}: {len(rows)} numbers (table, key, value)")

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field, PositiveFloat
 
 from fdsim.catalogue import Component, Table
-from fdsim.devices.spells import Lengths, alternate, normals
+from fdsim.devices.spells import DAY_S, HOUR_S, Lengths, alternate, normals
 from fdsim.trace import Network
 
 INF = math.inf
@@ -34,6 +34,10 @@ class Connectivity(Component):
     """A connectivity law."""
 
     family: ClassVar[str] = "connectivity"
+
+    def for_device(self, client: int, seed: int) -> Connectivity:
+        """The law that one device lives by: this one, unless a subclass gives each device its own."""
+        return self
 
     @abstractmethod
     def spells(self, rng: np.random.Generator) -> Iterator[Spell]:
@@ -62,7 +66,7 @@ class Bandwidth(Table):
         return math.sqrt(max(0.0, self.ln_sd**2 - within**2)), min(within, self.ln_sd)
 
 
-class _Sessions:
+class Sessions:
     """One device's luck with one network: draws the rates of its sessions."""
 
     def __init__(self, bandwidth: Bandwidth, network: Network, rng: np.random.Generator) -> None:
@@ -83,7 +87,8 @@ class _Sessions:
         )
 
 
-def _offline(length_s: float) -> Spell:
+def offline(length_s: float) -> Spell:
+    """A spell without any network."""
     return Spell(False, length_s, Network.none, 0.0, 0.0, 0.0)
 
 
@@ -99,7 +104,7 @@ class AlwaysOn(Connectivity):
 
     def spells(self, rng: np.random.Generator) -> Iterator[Spell]:
         """One spell for ever."""
-        yield _Sessions(self.bandwidth, Network[self.network], rng).spell(INF, float(rng.standard_normal()))
+        yield Sessions(self.bandwidth, Network[self.network], rng).spell(INF, float(rng.standard_normal()))
 
 
 class OnOff(Connectivity):
@@ -113,11 +118,11 @@ class OnOff(Connectivity):
 
     def spells(self, rng: np.random.Generator) -> Iterator[Spell]:
         """Alternates between a session and nothing."""
-        sessions = _Sessions(self.bandwidth, Network[self.network], rng)
+        sessions = Sessions(self.bandwidth, Network[self.network], rng)
         luck = normals(rng)
         tilt = self.device_ln_sd * float(rng.standard_normal())
         for is_on, length_s in alternate(self.on, self.off, rng, tilt=tilt):
-            yield sessions.spell(length_s, next(luck)) if is_on else _offline(length_s)
+            yield sessions.spell(length_s, next(luck)) if is_on else offline(length_s)
 
 
 class Mobile(Connectivity):
@@ -138,8 +143,8 @@ class Mobile(Connectivity):
 
     def spells(self, rng: np.random.Generator) -> Iterator[Spell]:
         """Alternates between Wi-Fi sessions and gaps, each gap cellular or dark."""
-        wifi = _Sessions(self.wifi, Network.wifi, rng)
-        cellular = _Sessions(self.cellular, Network.cellular, rng)
+        wifi = Sessions(self.wifi, Network.wifi, rng)
+        cellular = Sessions(self.cellular, Network.cellular, rng)
         luck = normals(rng)
         without_wifi = rng.random() < self.no_wifi_frac
         tilt = self.device_ln_sd * float(rng.standard_normal())
@@ -149,4 +154,47 @@ class Mobile(Connectivity):
             elif rng.random() < self.cellular_frac:
                 yield cellular.spell(length_s, next(luck))
             else:
-                yield _offline(length_s)
+                yield offline(length_s)
+
+
+class HomeWifi(Connectivity):
+    """A phone that is at home, on Wi-Fi, from evening to morning and on the move, mostly on cellular, by
+    day."""
+
+    leave_hour: float = Field(default=8.0, ge=4, lt=14, description="mean hour of leaving home")
+    return_hour: float = Field(default=18.0, ge=14, lt=24, description="mean hour of coming home")
+    hour_sd_h: float = Field(default=1.0, ge=0, le=1.3, description="standard deviation of both, h")
+    home_wifi_frac: Frac = Field(default=0.9, description="share of the time at home that is on Wi-Fi")
+    away_wifi_frac: Frac = Field(default=0.2, description="share of the time away that is on Wi-Fi")
+    cellular_frac: Frac = Field(
+        default=0.8, description="share of the time without Wi-Fi that cellular covers"
+    )
+    session_s: PositiveFloat = Field(
+        default=7200.0, description="mean time until the network is chosen anew, s"
+    )
+    wifi: Bandwidth = WIFI
+    cellular: Bandwidth = CELLULAR
+
+    def spells(self, rng: np.random.Generator) -> Iterator[Spell]:
+        """Sessions of exponential length, cut where the owner leaves or comes home."""
+        wifi = Sessions(self.wifi, Network.wifi, rng)
+        cellular = Sessions(self.cellular, Network.cellular, rng)
+        luck, t_s, at_home, day = normals(rng), 0.0, True, 0
+        while True:
+            hour = self.leave_hour if at_home else self.return_hour
+            wobble = max(-3.0, min(3.0, next(luck)))
+            end_s = max(t_s, day * DAY_S + (hour + self.hour_sd_h * wobble) * HOUR_S)
+            wifi_frac = self.home_wifi_frac if at_home else self.away_wifi_frac
+            while t_s < end_s:
+                length_s = min(float(rng.exponential(self.session_s)), end_s - t_s)
+                if length_s <= 0.0:
+                    break
+                if rng.random() < wifi_frac:
+                    yield wifi.spell(length_s, next(luck))
+                elif rng.random() < self.cellular_frac:
+                    yield cellular.spell(length_s, next(luck))
+                else:
+                    yield offline(length_s)
+                t_s += length_s
+            at_home = not at_home
+            day += at_home

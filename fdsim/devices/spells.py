@@ -71,28 +71,43 @@ def normals(rng: np.random.Generator) -> Iterator[float]:
         yield from rng.standard_normal(BLOCK).tolist()
 
 
-def alternate(on: Lengths, off: Lengths, rng: np.random.Generator, *, tilt: float = 0.0) -> Iterator[Switch]:
+class Calm(NamedTuple):
+    """Off spells that start while something else is on are longer: by exp(`ln_factor`)."""
+
+    while_on: Iterator[Switch]
+    ln_factor: float
+
+
+def alternate(
+    on: Lengths, off: Lengths, rng: np.random.Generator, *, tilt: float = 0.0, calm: Calm | None = None
+) -> Iterator[Switch]:
     """Yields on and off spells from midnight of day 0 for ever, as a semi-Markov process.
 
-    `tilt` is a device's own propensity: its on spells are longer by exp(tilt/2) and its off spells shorter
-    by as much. The process starts in equilibrium: the first spell is one met at a random moment, so long
-    spells are met more often.
+    `tilt` is a device's own propensity: its on spells are longer by exp(tilt/2) and its off spells shorter by
+    as much. The process starts in equilibrium: the first spell is one met at a random moment, so long spells
+    are met more often.
     """
     stretch = tilt / 2
     on_ln = tuple((mean + stretch, sd) for mean, sd in on.ln)
     off_ln = tuple((mean - stretch, sd) for mean, sd in off.ln)
     (on_mean, on_sd), (off_mean, off_sd) = on_ln[0], off_ln[0]
     on_share = 1 / (1 + math.exp(off_mean + off_sd**2 / 2 - on_mean - on_sd**2 / 2))
-    is_on = rng.random() < on_share
+    is_on = bool(rng.random() < on_share)
     mean, sd = on_ln[0] if is_on else off_ln[0]
     # Length-biased lognormal: ln L ~ N(mean + sd², sd²); a random moment lies anywhere in it.
-    t_s = float(rng.random() * math.exp(mean + sd * sd + sd * rng.standard_normal()))
+    t_s = float((1.0 - rng.random()) * math.exp(mean + sd * sd + sd * rng.standard_normal()))
     yield Switch(is_on, t_s)
     exp, part_of_hour, switch = math.exp, PART_OF_HOUR, Switch
+    is_calm, calm_until_s = False, 0.0 if calm else math.inf
     while True:
         for z in rng.standard_normal(BLOCK).tolist():
             is_on = not is_on
             mean, sd = (on_ln if is_on else off_ln)[part_of_hour[int(t_s % 86_400.0 // 3_600.0)]]
+            if calm is not None and not is_on:
+                while calm_until_s <= t_s:
+                    is_calm, length_s = next(calm.while_on, (is_calm, math.inf))
+                    calm_until_s += length_s
+                mean += calm.ln_factor if is_calm else 0.0
             length_s = exp(mean + sd * z)
             t_s += length_s
             yield switch(is_on, length_s)

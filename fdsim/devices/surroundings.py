@@ -64,9 +64,16 @@ class Surroundings:
     def __init__(self, client: int, group: DeviceGroup, seed: int, *, outages: list[Outage]) -> None:
         self.client, self.group, self.outages = client, group, outages
         self._log: OnEvent | None = None
-        self._link: Iterator[Spell] = iter(group.connectivity.spells(stream(seed, "link", client)))
-        self._screen: Iterator[Switch] = iter(group.usage.screen(stream(seed, "screen", client)))
-        self._charger: Iterator[Switch] = iter(group.usage.charger(stream(seed, "charger", client)))
+        self._link: Iterator[Spell] = iter(
+            group.connectivity.for_device(client, seed).spells(stream(seed, "link", client))
+        )
+        usage = group.usage.for_device(client, seed)
+
+        def charger() -> Iterator[Switch]:
+            return iter(usage.charger(stream(seed, "charger", client)))
+
+        self._screen: Iterator[Switch] = iter(usage.screen(stream(seed, "screen", client), charger))
+        self._charger: Iterator[Switch] = charger()
         self._crashes = group.crash.spells(stream(seed, "crash", client)) if group.crash else None
         self.t_s = 0.0
         self.link_s = self.screen_s = self.charger_s = self.crash_s = INF

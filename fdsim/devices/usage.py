@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
 from fdsim.catalogue import Component
-from fdsim.devices.spells import Lengths, Switch, alternate
+from fdsim.devices.spells import Calm, Lengths, Switch, alternate
 
 INF = math.inf
+
+
+ChargerSpells = Callable[[], Iterator[Switch]]
 
 
 class Usage(Component):
@@ -30,9 +33,16 @@ class Usage(Component):
 
     top_up_to_soc: float = Field(default=0.8, gt=0, le=1, description="and unplugs it again at this charge")
 
+    def for_device(self, client: int, seed: int) -> Usage:
+        """The law that one device lives by: this one, unless a subclass gives each device its own."""
+        return self
+
     @abstractmethod
-    def screen(self, rng: np.random.Generator) -> Iterator[Switch]:
-        """Yields spells of the screen from midnight of day 0; the last one lasts for ever if they end."""
+    def screen(self, rng: np.random.Generator, charger: ChargerSpells) -> Iterator[Switch]:
+        """Yields spells of the screen from midnight of day 0; the last one lasts for ever if they end.
+
+        `charger()` gives this device's charger spells once more, for laws whose screen depends on them.
+        """
 
     @abstractmethod
     def charger(self, rng: np.random.Generator) -> Iterator[Switch]:
@@ -44,7 +54,7 @@ class Unattended(Usage):
 
     plugged: bool = True
 
-    def screen(self, rng: np.random.Generator) -> Iterator[Switch]:
+    def screen(self, rng: np.random.Generator, charger: ChargerSpells) -> Iterator[Switch]:
         """Off for ever."""
         yield Switch(False, INF)
 
@@ -54,12 +64,18 @@ class Unattended(Usage):
 
 
 class Spells(Usage):
-    """Screen and charger come and go independently, in lognormal spells by part of the day."""
+    """Screen and charger come and go in lognormal spells by part of the day."""
 
     screen_on: Lengths = Lengths(median_s=54.0, ln_sd=2.09)
     screen_off: Lengths = Lengths(median_s=87.4, ln_sd=2.29)
     screen_device_ln_sd: float = Field(
         default=0.0, ge=0, le=6, description="spread between devices of ln(on : off)"
+    )
+    plugged_calm_factor: float = Field(
+        default=1.0,
+        gt=0,
+        le=100,
+        description="screen-off spells that start while plugged in are so many times as long",
     )
     charge_on: Lengths = Lengths(median_s=3361.0, ln_sd=1.39)
     charge_off: Lengths = Lengths(median_s=7864.0, ln_sd=1.79)
@@ -67,10 +83,13 @@ class Spells(Usage):
         default=0.0, ge=0, le=6, description="spread between devices of ln(on : off)"
     )
 
-    def screen(self, rng: np.random.Generator) -> Iterator[Switch]:
+    def screen(self, rng: np.random.Generator, charger: ChargerSpells) -> Iterator[Switch]:
         """Alternates between looking and not looking."""
         tilt = self.screen_device_ln_sd * float(rng.standard_normal())
-        return alternate(self.screen_on, self.screen_off, rng, tilt=tilt)
+        calm = (
+            Calm(charger(), math.log(self.plugged_calm_factor)) if self.plugged_calm_factor != 1.0 else None
+        )
+        return alternate(self.screen_on, self.screen_off, rng, tilt=tilt, calm=calm)
 
     def charger(self, rng: np.random.Generator) -> Iterator[Switch]:
         """Alternates between plugged in and not."""

@@ -1,0 +1,65 @@
+"""Sets of times as sorted, disjoint intervals [n, 2] in seconds: how on/off logs are kept and combined."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fdsim.errors import TraceError
+
+
+def checked(intervals: np.ndarray, place: str) -> np.ndarray:
+    """Answers with the intervals as float64 [n, 2], refusing those that run back or overlap."""
+    found = np.asarray(intervals, dtype=np.float64).reshape(-1, 2)
+    if not np.isfinite(found).all():
+        raise TraceError(place, "a time is not a finite number")
+    backwards = np.flatnonzero(found[:, 1] < found[:, 0])
+    if len(backwards):
+        start, end = found[backwards[0]]
+        raise TraceError(place, f"an interval ends before it starts: {start:g} s to {end:g} s")
+    early = np.flatnonzero(found[1:, 0] < found[:-1, 1])
+    if len(early):
+        (a, b), (c, d) = found[early[0]], found[early[0] + 1]
+        if c < a:
+            raise TraceError(
+                place, f"time runs back: {c:g} s comes after {a:g} s", "sort the intervals by their start"
+            )
+        raise TraceError(place, f"intervals overlap: {a:g}–{b:g} s and {c:g}–{d:g} s")
+    return found[found[:, 1] > found[:, 0]]
+
+
+def joined(intervals: np.ndarray) -> np.ndarray:
+    """Joins intervals that touch."""
+    if len(intervals) < 2:
+        return intervals
+    new = np.concatenate([[True], intervals[1:, 0] > intervals[:-1, 1]])
+    last = np.concatenate([np.flatnonzero(new)[1:] - 1, [len(intervals) - 1]])
+    return np.column_stack([intervals[new, 0], intervals[last, 1]])
+
+
+def intersection(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The times that are in both."""
+    if not len(first) or not len(second):
+        return np.empty((0, 2))
+    # Each interval of `first` meets a contiguous run of `second`.
+    low = np.searchsorted(second[:, 1], first[:, 0], side="right")
+    high = np.searchsorted(second[:, 0], first[:, 1], side="left")
+    counts = np.maximum(high - low, 0)
+    mine = np.repeat(np.arange(len(first)), counts)
+    theirs = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(low, counts)
+    start = np.maximum(first[mine, 0], second[theirs, 0])
+    end = np.minimum(first[mine, 1], second[theirs, 1])
+    return np.asarray(np.column_stack([start, end])[end > start])
+
+
+def total_s(intervals: np.ndarray) -> float:
+    """The time they cover, s."""
+    return float((intervals[:, 1] - intervals[:, 0]).sum())
+
+
+def on_at(intervals: np.ndarray, times_s: np.ndarray) -> np.ndarray:
+    """Whether each time lies inside; found by bisection, so that any order of asking is right."""
+    if not len(intervals):
+        return np.zeros(len(times_s), dtype=bool)
+    index = np.searchsorted(intervals[:, 0], times_s, side="right") - 1
+    inside = (index >= 0) & (times_s < intervals[np.maximum(index, 0), 1])
+    return np.asarray(inside)
