@@ -20,8 +20,9 @@ from fdsim.errors import TraceError
 from fdsim.friends import CLUSTERS_UP_TO, FriendFigures, adjusted_rand_index, clusters_in, friend_figures
 from fdsim.learning.attendance import attendance_of
 from fdsim.learning.contract import Evaluation, Trainer
+from fdsim.learning.gallery import Gallery
 from fdsim.learning.records import Account, client_rows, round_row, snapshot_of
-from fdsim.learning.round import Played, play
+from fdsim.learning.round import Played, Table, play
 from fdsim.learning.stopwatch import Stopwatch
 from fdsim.strategies.base import Arrived, Cohort, Setting, State, Strategy
 from fdsim.telemetry.schema import ClientRows, RoundRow, SimilaritySnapshot
@@ -118,6 +119,7 @@ def learn(
 ) -> Iterator[RoundResult]:
     """Lets a learner live through the rounds it has not seen; it may be checkpointed between results."""
     learner.move(task.setting.accelerator)
+    table = Table(strategy, task, Gallery(strategy.comparison, task.setting) if strategy.compares else None)
     for trace_round in trace:
         if trace_round.round < learner.next_round:
             continue
@@ -127,14 +129,15 @@ def learn(
                 f"has {trace_round.clients} clients where the data are divided among {task.setting.clients}",
                 "use a trace made for as many clients",
             )
-        yield _one_round(strategy, task, trace_round, learner)
+        yield _one_round(table, trace_round, learner)
 
 
-def _one_round(strategy: Strategy, task: Task, trace_round: TraceRound, learner: Learner) -> RoundResult:
+def _one_round(table: Table, trace_round: TraceRound, learner: Learner) -> RoundResult:
     watch = Stopwatch()
+    strategy, task = table.strategy, table.task
     round_index = trace_round.round
     attendance = attendance_of(strategy, task.setting, trace_round, learner.params)
-    played = play(strategy, task, learner.strategy_state, attendance, watch)
+    played = play(table, learner.strategy_state, attendance, watch)
     with watch.on("blend"):
         figures = _learn_from(strategy, task, attendance.cohort, played, learner)
         if played.update is not None:

@@ -1,4 +1,4 @@
-"""Keeps a round's arrived updates until they have been compared: whole, or as sketches."""
+"""Compares a round's arrived updates with each other: whole, or as sketches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fdsim.rng import stream
 from fdsim.strategies.base import Comparison, Setting
 
 #: Rows multiplied at a time; only the upper triangle of panels is computed.
-_PANEL = 64
+_PANEL = 50
 
 
 class Sketch:
@@ -68,38 +68,60 @@ def blocks_of(wanted: np.ndarray | None, arrived: int) -> Blocks:
 
 
 class Gallery:
-    """A round's updates on the accelerator, [S, P] or sketched [S, m]."""
+    """Holds the updates of one round after the other, [S, P] or sketched [S, m], and multiplies them.
 
-    def __init__(self, comparison: Comparison, setting: Setting, *, round_index: int, arrived: int) -> None:
-        self._sketch = None
-        if comparison.sketch_dim is not None:
-            self._sketch = Sketch(setting, comparison.sketch_dim, round_index=round_index)
-        self._arrived = arrived
-        self._rows: Tensor | None = None
+    Rows are laid out block by block, so that each product reads one slice, and a client that is compared with
+    nobody takes no row. The buffer is made once and used again: fresh memory costs more than the copy into
+    it.
+    """
+
+    def __init__(self, comparison: Comparison, setting: Setting) -> None:
+        self._comparison, self._setting = comparison, setting
+        self._sketch: Sketch | None = None
+        self._buffer = torch.empty(0, 0, dtype=setting.dtype, device=setting.accelerator)
+        self._blocks = Blocks([])
+        self._slots = np.empty(0, dtype=np.int64)
+
+    def begin(self, round_index: int, blocks: Blocks, arrived: int) -> None:
+        """Makes room for a round in which the pairs inside `blocks` of the S arrived clients are compared."""
+        width, sketch_dim = self._setting.parameters, self._comparison.sketch_dim
+        if sketch_dim is not None:
+            self._sketch = Sketch(self._setting, sketch_dim, round_index=round_index)
+            width = sketch_dim
+        self._blocks = blocks
+        layout = np.concatenate([*blocks.groups, np.empty(0, dtype=np.int64)])
+        self._slots = np.full(arrived, -1)
+        self._slots[layout] = np.arange(len(layout))
+        if self._buffer.shape[0] < len(layout) or self._buffer.shape[1] != width:
+            self._buffer = self._buffer.new_empty(len(layout), width)
 
     def add(self, positions: np.ndarray, updates: Tensor) -> None:
         """Takes a chunk of updates [C, P] for these places among the arrived."""
-        rows = updates if self._sketch is None else self._sketch.of(updates)
-        if len(positions) == self._arrived and np.array_equal(positions, np.arange(self._arrived)):
-            self._rows = rows  # everything came in one chunk: no copy
+        slots = self._slots[positions]
+        if (slots < 0).any():
+            updates, slots = updates[torch.as_tensor(slots >= 0, device=updates.device)], slots[slots >= 0]
+        if not len(slots):
             return
-        if self._rows is None:
-            self._rows = rows.new_empty(self._arrived, rows.shape[1])
-        self._rows[torch.as_tensor(positions, device=rows.device)] = rows
+        rows = updates if self._sketch is None else self._sketch.of(updates)
+        if (np.diff(slots) == 1).all():
+            self._buffer[int(slots[0]) : int(slots[-1]) + 1].copy_(rows)
+        else:
+            self._buffer[torch.as_tensor(slots, device=rows.device)] = rows
 
-    def products(self, blocks: Blocks) -> Tensor:
+    def products(self) -> Tensor:
         """Answers with the upper triangle of inner products [S, S] inside the blocks; zero elsewhere."""
-        if self._rows is None:
-            raise ValueError("no updates were added")
-        found = self._rows.new_zeros(self._arrived, self._arrived)
-        for group in blocks.groups:
-            if len(group) == self._arrived:
-                _upper_products(self._rows, found)
+        arrived = len(self._slots)
+        found = self._buffer.new_zeros(arrived, arrived)
+        start = 0
+        for group in self._blocks.groups:
+            rows = self._buffer[start : start + len(group)]
+            start += len(group)
+            if len(group) == arrived:
+                _upper_products(rows, found)
             else:
-                chosen = torch.as_tensor(group, device=found.device)
-                rows = self._rows[chosen]
                 inside = rows.new_zeros(len(group), len(group))
                 _upper_products(rows, inside)
+                chosen = torch.as_tensor(group, device=found.device)
                 found[chosen.unsqueeze(1), chosen] = inside
         return found
 

@@ -38,9 +38,18 @@ class Played:
     error_cosine: np.ndarray
 
 
-def play(strategy: Strategy, task: Task, state: State, attendance: Attendance, watch: Stopwatch) -> Played:
+@dataclass(frozen=True)
+class Table:
+    """Those who play: a strategy, its task, and the gallery in which updates are compared, if they are."""
+
+    strategy: Strategy
+    task: Task
+    gallery: Gallery | None
+
+
+def play(table: Table, state: State, attendance: Attendance, watch: Stopwatch) -> Played:
     """Trains a round's clients and blends their updates; `state` changes only through `Strategy.keep`."""
-    game = _Game(strategy, task, state, attendance, watch)
+    game = _Game(table, state, attendance, watch)
     game.blend_first()
     if game.blend is not None:
         game.train()
@@ -53,16 +62,14 @@ def play(strategy: Strategy, task: Task, state: State, attendance: Attendance, w
 class _Game:
     """A round under way: tensors pile up on the accelerator until `result` fetches them all at once."""
 
-    def __init__(
-        self, strategy: Strategy, task: Task, state: State, attendance: Attendance, watch: Stopwatch
-    ) -> None:
-        self.strategy, self.task, self.state, self.watch = strategy, task, state, watch
+    def __init__(self, table: Table, state: State, attendance: Attendance, watch: Stopwatch) -> None:
+        self.strategy, self.task, self.gallery = table.strategy, table.task, table.gallery
+        self.state, self.watch = state, watch
         self.cohort, self.attendance = attendance.cohort, attendance
-        self.learning_rate = task.trainer.learning_rate(self.cohort.round_index)
+        self.learning_rate = table.task.trainer.learning_rate(self.cohort.round_index)
         self.update = torch.zeros_like(self.cohort.params)
         self.parcel = Parcel()
         self.blend: Blend | None = None
-        self.gallery: Gallery | None = None
         self.wanted: np.ndarray | None = None
         self.counterfactual: Counterfactual | None = None
         self.order: list[np.ndarray] = []
@@ -75,14 +82,11 @@ class _Game:
         with self.watch.on("blend"):
             if len(cohort.arrived):
                 self.blend = strategy.blend(self.state, cohort)
-                if strategy.compares:
+                if self.gallery is not None:
                     self.wanted = strategy.pairs(self.state, cohort)
-                    self.gallery = Gallery(
-                        strategy.comparison,
-                        self.task.setting,
-                        round_index=cohort.round_index,
-                        arrived=len(cohort.arrived),
-                    )
+                    blocks = blocks_of(self.wanted, len(cohort.arrived))
+                    self.pairs_multiplied = blocks.pairs
+                    self.gallery.begin(cohort.round_index, blocks, len(cohort.arrived))
         if self.task.counterfactual:
             with self.watch.on("analytics"):
                 self.counterfactual = Counterfactual(
@@ -116,9 +120,7 @@ class _Game:
                 self.update += blend.correction
             self.parcel.put("losses", torch.cat(losses))
             if self.gallery is not None:
-                blocks = blocks_of(self.wanted, len(cohort.arrived))
-                self.pairs_multiplied = blocks.pairs
-                self.parcel.put("products", self.gallery.products(blocks))
+                self.parcel.put("products", self.gallery.products())
 
     def train_off_the_books(self, counterfactual: Counterfactual) -> None:
         """Trains whoever was missing, for measurement alone."""
@@ -144,7 +146,7 @@ class _Game:
             host["losses"] = host["losses"][np.argsort(np.concatenate(self.order))]
             _check_finite(self.cohort, host["losses"], update_norm)
         found = None
-        if self.gallery is not None:
+        if "products" in host:
             with self.watch.on("blend"):
                 found = compared(
                     host["products"], self.wanted, self.strategy.comparison, learning_rate=self.learning_rate

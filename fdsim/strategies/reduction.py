@@ -95,7 +95,7 @@ def eliminate(state: State, reduction: Reduction, *, rounds: int, rounds_done: i
     usual = meetings.sum(dtype=np.int64) / max(1, clients * (clients - 1)) if given is None else given
     state["theta"], state["eliminated"] = float(reduction.theta(figures, np.array(usual))), 0
     most = meetings.max() if given is None else given
-    if state["R"].dtype == np.uint16 and reduction.theta(figures, most) > 1.0:
+    if state["R"].dtype == np.uint16 and reduction.theta(figures, np.array(most)) > 1.0:
         return  # scores in 0..1 cannot be so far apart
     for rows in _row_blocks(clients):
         known = candidates[rows] & (meetings[rows] > 0)

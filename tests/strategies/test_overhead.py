@@ -1,0 +1,112 @@
+"""What similarity, friend search and blending cost beside training, and what skipping pairs saves.
+
+Run alone: `pytest -m benchmark -n0 -s tests/strategies/test_overhead.py`. Both figures of a ratio come from one run.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from fdsim.data.datasets import Synthetic
+from fdsim.learning.acceleration import Acceleration
+from fdsim.learning.cohort import CohortTrainer
+from fdsim.learning.engine import Task, begin, learn
+from fdsim.learning.gallery import Gallery, blocks_of
+from fdsim.learning.nets import CifarCnn
+from fdsim.learning.optimisers import Plain
+from fdsim.learning.training import Training
+from fdsim.strategies.base import Comparison, Setting
+from fdsim.strategies.fdms import Fdms
+from fdsim.trace import TraceRound, plain_round
+
+SAMPLES = 100
+
+
+def cifar_task(clients: int, rounds: int, training: Training) -> Task:
+    data = Synthetic(shape=(3, 32, 32), train_samples=SAMPLES * clients, test_samples=200)
+    indices = tuple(np.arange(SAMPLES) + SAMPLES * k for k in range(clients))
+    trainer = CohortTrainer(
+        net=CifarCnn(),
+        examples=data.load(),
+        indices=indices,
+        training=training,
+        acceleration=Acceleration(device="cpu"),
+        seed=0,
+    )
+    setting = Setting(
+        clients=clients,
+        rounds=rounds,
+        parameters=trainer.parameters,
+        seed=0,
+        share=np.full(clients, 1 / clients),
+        true_cluster=np.arange(clients) % 5,
+        accelerator=trainer.accelerator,
+        dtype=trainer.dtype,
+    )
+    return Task(trainer, setting, Plain(), 1.0, evaluate_every=1000)
+
+
+def half_active(active: int, rounds: int) -> list[TraceRound]:
+    """As many missing clients as active ones, so that friends are looked for."""
+    rng = np.random.default_rng(0)
+    masks = [np.ones(2 * active, dtype=bool)]
+    for _ in range(rounds - 1):
+        mask = np.zeros(2 * active, dtype=bool)
+        mask[rng.choice(2 * active, active, replace=False)] = True
+        masks.append(mask)
+    return [plain_round(r, mask, 60.0) for r, mask in enumerate(masks)]
+
+
+@pytest.mark.benchmark
+@pytest.mark.parametrize(
+    ("active", "limit", "training"),
+    [
+        (20, 0.03, Training(local_epochs=2, batch_size=20, learning_rate=0.05)),
+        (20, 0.03, Training(local_steps=2, batch_size=20, learning_rate=0.05)),
+        (200, 0.10, Training(local_epochs=2, batch_size=20, learning_rate=0.05)),
+        (200, 0.10, Training(local_steps=2, batch_size=20, learning_rate=0.05)),
+    ],
+    ids=["20, 2 epochs", "20, 2 steps", "200, 2 epochs", "200, 2 steps"],
+)
+def test_friends_cost_little_beside_training(active: int, limit: float, training: Training) -> None:
+    rounds = 6
+    task = cifar_task(2 * active, rounds, training)
+    strategy = Fdms()
+    shares = []
+    for result in learn(strategy, task, half_active(active, rounds), begin(strategy, task)):
+        if result.row.clients_active == active and result.row.round > 1:
+            shares.append((result.row.wall_blend_s, result.row.wall_s))
+    blend_s, round_s = min(shares, key=lambda pair: pair[0] / pair[1])
+    print(
+        f"\n{active} active: blend {1e3 * blend_s:.1f} ms of {1e3 * round_s:.0f} ms, {blend_s / round_s:.2%}"
+    )
+    assert blend_s / round_s < limit
+
+
+@pytest.mark.benchmark
+def test_skipped_pairs_save_time() -> None:
+    """200 active clients of 5 clusters with CIFAR-sized updates: only pairs inside clusters are wanted."""
+    active, parameters = 200, 62_006
+    setting = Setting(
+        active, 1, parameters, 0, np.full(active, 1 / active), None, torch.device("cpu"), torch.float32
+    )
+    updates = torch.randn(active, parameters, generator=torch.Generator().manual_seed(0))
+    gallery = Gallery(Comparison(), setting)
+    cluster = np.arange(active) % 5
+    masks = {"all": None, "inside": cluster[:, None] == cluster}
+    spent: dict[str, list[float]] = {name: [] for name in masks}
+    for _ in range(6):
+        for name, mask in masks.items():
+            began_s = time.perf_counter()
+            gallery.begin(0, blocks_of(mask, active), active)
+            for start in range(0, active, 20):
+                gallery.add(np.arange(start, start + 20), updates[start : start + 20])
+            gallery.products()
+            spent[name].append(time.perf_counter() - began_s)
+    best = {name: min(times) for name, times in spent.items()}
+    print(f"\nall pairs {1e3 * best['all']:.1f} ms, inside clusters {1e3 * best['inside']:.1f} ms")
+    assert best["inside"] < 0.7 * best["all"]
