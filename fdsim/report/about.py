@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fdsim.report.data import RunData
 from fdsim.report.figure import Listing
+from fdsim.report.study_data import StudyData
 
 
 def scenario_listing(data: RunData) -> Listing:
@@ -27,3 +28,20 @@ def scenario_listing(data: RunData) -> Listing:
         facts,
         text,
     )
+
+
+def study_listing(study: StudyData) -> Listing:
+    """Lists a study's cells and its resolved file."""
+    facts = [
+        ("study", study.name),
+        ("fdsim", str(study.about.get("fdsim", ""))),
+        ("swept", ", ".join(map(str, study.about.get("swept", []))) or "seeds only"),
+        ("last change", str(study.about.get("updated_at", ""))),
+    ]
+    facts += [
+        (f"cell {cell['id']}", f"{cell['status']}, scenario {cell['scenario_hash']}, in {cell['folder']}")
+        for cell in study.cells
+    ]
+    path = study.folder / "study.toml"
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    return Listing("The study, its cells and hashes", "Every cell is an ordinary run folder.", facts, text)

@@ -28,6 +28,8 @@ class Measure:
     floor: float | None = 0.0
     ceiling: float | None = None
     log: bool = False
+    whole: bool = False
+    """The axis always goes from floor to ceiling."""
 
     def axis(self) -> dict[str, Any]:
         """Answers with what the page's script needs to know of the axis."""
@@ -38,6 +40,7 @@ class Measure:
             "words": self.words,
             "format": ".1%" if percent else ".4g",
             "log": self.log,
+            "whole": self.whole,
         }
         return {**about, **{key: value for key, value in known.items() if value is not None}}
 

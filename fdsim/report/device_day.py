@@ -83,17 +83,24 @@ def day_figure(data: RunData) -> Figure | Remark:
     return Figure(
         key="device",
         title="A device over the days",
-        says="Battery, link, charger and screen of the chosen device; triangles mark the rounds it was asked in.",
+        says="Battery, link, charger and screen of the chosen device; the marks above are the rounds it was asked in.",
         builder="day",
         payload={
             "rows": rows,
             "devices": devices,
             "marks": [
-                {"key": "completed", "name": "update arrived", "symbol": "triangle-down", "colour": "@stale"},
+                {
+                    "key": "completed",
+                    "name": "update arrived",
+                    "symbol": "triangle-down",
+                    "height": 108,
+                    "colour": "@stale",
+                },
                 {
                     "key": "dropped",
                     "name": "dropped out",
                     "symbol": "triangle-down-open",
+                    "height": 104,
                     "colour": "@dropout",
                 },
             ],

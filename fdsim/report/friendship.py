@@ -27,7 +27,7 @@ _BY_CLUSTER = Words("missing cluster", "stand-in cluster", "times", "times", "d"
 
 
 def _share(column: str, tab: str, title: str) -> Measure:
-    return Measure(column, tab, title, "percent", 0.0, 1.02)
+    return Measure(column, tab, title, "percent", 0.0, 1.04, whole=True)
 
 
 _MEASURES = {

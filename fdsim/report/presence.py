@@ -98,9 +98,7 @@ def causes_by_hour(data: RunData) -> Figure | Remark:
     if np.count_nonzero(asked) < 2:
         return Remark(title, "All rounds fall into one hour of the day, so there is nothing to compare.")
     counts = _counts_by(presence, hour, 24)
-    view = _stacked(
-        counts, asked, [f"{h:02d}" for h in range(24)], x_title="hour of the simulated day", column="hour"
-    )
+    view = _stacked(counts, asked, list(range(24)), x_title="hour of the simulated day", column="hour")
     return Figure(
         key="causes-by-hour",
         title=title,
@@ -174,7 +172,7 @@ def _stacked(
             "showlegend": True,
             "legend": {"traceorder": "normal"},
             "margin": {"l": 8, "r": 16, "t": 30, "b": 8},
-            "xaxis": {"title": x_title, "showgrid": False},
+            "xaxis": {"title": x_title, "showgrid": False, "dtick": 3 if column == "hour" else None},
             "yaxis": {"title": "share of the clients asked", "tickformat": ".0%", "rangemode": "tozero"},
         },
         "table": {"columns": [column, "cause", "dropped", "asked"], "values": values},

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
-from fdsim.errors import StorageError
+from fdsim.errors import RunFolderError, StorageError
 from fdsim.report.data import gather
+from fdsim.report.figure import Page
 from fdsim.report.page import render
 from fdsim.report.run_page import run_page
 
 
 def write(folder: Path, out: Path) -> Path:
     """Writes the report of `folder` to `out`, which appears only when it is complete."""
-    page = render(run_page(gather(folder)))
+    page = render(_page(folder))
     temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -22,5 +24,26 @@ def write(folder: Path, out: Path) -> Path:
     except OSError as error:
         raise StorageError(f"{out}: the report cannot be written ({error.strerror or error})") from None
     finally:
-        temporary.unlink(missing_ok=True)
+        # Where the folder itself is the trouble, there is nothing to clear away.
+        with suppress(OSError):
+            temporary.unlink()
     return out
+
+
+def _page(folder: Path) -> Page:
+    if (folder / "run.json").is_file():
+        return run_page(gather(folder))
+    if (folder / "study.json").is_file():
+        from fdsim.report.study_data import gather_study
+        from fdsim.report.study_page import study_page
+
+        return study_page(gather_study(folder))
+    if not folder.is_dir():
+        raise RunFolderError(
+            str(folder), "there is no such folder", "`fdsim list runs` shows the runs there are"
+        )
+    raise RunFolderError(
+        str(folder),
+        "neither a run nor a study: it has no run.json and no study.json",
+        "`fdsim list runs` shows the runs there are",
+    )

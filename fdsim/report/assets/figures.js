@@ -59,6 +59,7 @@ window.fdsimBuilders = (() => {
     for (const bound of bounds) high = Math.max(high, bound.value);
     const scale = axis.log ? Math.log10 : (v) => v;
     if (axis.log) low = Math.max(low, high * 1e-6);
+    if (axis.whole) { low = axis.floor; high = axis.ceiling; }
     const pad = (scale(high) - scale(low) || 1) * 0.06;
     const range = [axis.floor === undefined ? scale(low) - pad : Math.max(axis.floor, low - pad), axis.ceiling === undefined ? scale(high) + pad : Math.min(axis.ceiling, high + pad)];
     for (const end of ends) end.y = scale(end.y);

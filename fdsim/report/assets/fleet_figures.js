@@ -128,9 +128,10 @@
       });
       for (let i = 0; i < t.length; i += 1) states.push([row.name, t[i], row.words ? row.words[v[i]] : v[i]]);
     });
+    const many = Object.values(device.marks).flat().length > 120;
     for (const mark of payload.marks) {
       const at = device.marks[mark.key];
-      if (at && at.length) traces.push({ type: "scatter", mode: "markers", x: at, y: at.map(() => 106), name: mark.name, marker: { symbol: mark.symbol, color: mark.colour, size: 7 }, cliponaxis: false, hovertemplate: mark.name + "<extra></extra>" });
+      if (at && at.length) traces.push({ type: "scatter", mode: "markers", x: at, y: at.map(() => mark.height), name: mark.name, marker: many ? { symbol: "line-ns", size: 6, line: { color: mark.colour, width: 1 } } : { symbol: mark.symbol, color: mark.colour, size: 7 }, cliponaxis: false, hovertemplate: mark.name + "<extra></extra>" });
     }
     const layout = { hovermode: "x unified", margin: { l: 8, r: 16, t: 34, b: 8 }, grid: undefined, xaxis: { title: payload.timeTitle, anchor: payload.rows.length > 1 ? "y" + payload.rows.length : "y", tickvals: sparse(payload.ticks.at), ticktext: sparse(payload.ticks.text), range: payload.span, showgrid: true, hoverformat: ".2f", unifiedhovertitle: { text: "after %{x:.2f} h" } } };
     payload.rows.forEach((row, index) => {

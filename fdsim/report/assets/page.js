@@ -58,7 +58,7 @@
   function wholeLayout(layout) {
     const whole = {
       font: { family: FONT, size: 13, color: "@ink" }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-      margin: { l: 8, r: narrow() ? 8 : 16, t: 12, b: 8 }, hovermode: "closest", dragmode: narrow() ? false : "zoom",
+      margin: { l: 8, r: narrow() ? 8 : 16, t: 12, b: 8 }, hovermode: "closest", hoverdistance: layout.hovermode === "x unified" ? -1 : 20, dragmode: narrow() ? false : "zoom",
       hoverlabel: { bgcolor: "@surface", bordercolor: "@axis", font: { family: FONT, size: 13, color: "@ink" }, align: "left" },
       xaxis: {}, yaxis: {}, ...layout,
     };

@@ -1,0 +1,113 @@
+"""What a study's report is drawn from: its cells, gathered into cases of several seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fdsim.errors import RunFolderError
+from fdsim.report.colours import strategy_looks
+from fdsim.report.curves import Curve
+from fdsim.report.data import RunData, gather, strategy_kinds
+from fdsim.studies.folder import read_study
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fdsim.comparison.compare import Comparison
+
+
+@dataclass(frozen=True)
+class StudyData:
+    """A study, ready to be drawn."""
+
+    folder: Path
+    about: Mapping[str, Any]
+    """study.json."""
+    curves: list[Curve]
+    """One per case and strategy, with one rounds table per seed."""
+    comparison: Comparison
+    example: RunData
+    """The run whose devices and friends are shown."""
+    example_case: str
+
+    @property
+    def name(self) -> str:
+        """The study's name."""
+        return str(self.about.get("name", self.folder.name))
+
+    @property
+    def cells(self) -> list[dict[str, Any]]:
+        """What study.json says of each cell."""
+        return list(self.about["cells"])
+
+    @property
+    def looks(self) -> dict[str, tuple[str, str]]:
+        """strategy → (colour token, dash)."""
+        return {curve.strategy: curve.look for curve in self.curves}
+
+    @property
+    def rounds(self) -> int:
+        """The longest curve, in rounds."""
+        return max(len(table) for curve in self.curves for table in curve.seeds)
+
+
+def case_name(settings: Mapping[str, Any], case: object = None) -> str:
+    """Names a cell's case by what was swept; a key is cut to its last part where that says enough."""
+    lasts = [key.rsplit(".", 1)[-1] for key in settings]
+    parts = [] if case is None else [str(case)]
+    for (key, value), last in zip(settings.items(), lasts, strict=True):
+        parts.append(f"{last if lasts.count(last) == 1 else key} = {value}")
+    return ", ".join(parts)
+
+
+def gather_study(folder: Path) -> StudyData:
+    """Opens a study folder, finished or not, and reads what every section needs."""
+    import fdsim
+    from fdsim.comparison.compare import compare
+    from fdsim.comparison.curves import curves_of
+
+    about = read_study(folder)
+    tables: dict[tuple[str, str], list[pd.DataFrame]] = {}
+    kinds: dict[str, str] = {}
+    examples: list[tuple[str, Path]] = []
+    for cell in about["cells"]:
+        place = folder / cell["folder"]
+        if not (place / "run.json").is_file():
+            continue
+        run = fdsim.open_run(place)
+        rounds = run.rounds
+        case = case_name(cell["settings"], cell.get("case"))
+        for label in run.strategies:
+            rows = rounds[rounds["strategy"] == label].sort_values("round")
+            if len(rows):
+                tables.setdefault((case, label), []).append(rows)
+        if len(rounds):
+            data = strategy_kinds(_scenario_tables(place), run.strategies)
+            kinds |= dict(zip(run.strategies, data, strict=True))
+            examples.append((case, place))
+    if not tables:
+        raise RunFolderError(
+            str(folder), "no cell of the study has finished a round yet", "let the study go on and try again"
+        )
+    looks = strategy_looks(list(kinds), list(kinds.values()))
+    case, place = examples[0]
+    return StudyData(
+        folder=folder,
+        about=about,
+        curves=[Curve(label, rows, looks[label], case) for (case, label), rows in tables.items()],
+        comparison=compare(curves_of([folder])),
+        example=gather(place),
+        example_case=case,
+    )
+
+
+def _scenario_tables(place: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads((place / "scenario.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunFolderError(str(place / "scenario.toml"), f"the file is damaged ({error})") from None
