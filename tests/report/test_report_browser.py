@@ -44,8 +44,8 @@ class Visit:
         return self.page.evaluate(f"() => ({script})(document.querySelector('#figure-{key} .plot'))")
 
     def settle(self) -> None:
-        """Waits until the browser has drawn twice, so that a control's effect is there."""
-        self.page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done, 250)))")
+        """Waits until what a control asked for is drawn."""
+        self.page.evaluate("() => fdsimReport.settled()")
 
 
 def visit(browser: Browser, path: Path, **context: Any) -> Visit:

@@ -93,11 +93,11 @@
       return entry;
     }));
   }
-  let redrawing = Promise.resolve();
-  function redrawAll() {
-    redrawing = redrawing.then(async () => { for (const figure of figures.values()) await draw(figure); });
-    return redrawing;
-  }
+  // One thing is drawn at a time, in the order it was asked for.
+  let work = Promise.resolve();
+  function redraw(figure) { work = work.then(() => draw(figure)); }
+  function redrawAll() { for (const figure of figures.values()) redraw(figure); }
+  state.settled = async () => { let last; do { last = work; await last; } while (last !== work); };
 
   // ---- controls: tabs, a list to choose from, or a slider
   function makeControl(figure, control) {
@@ -105,7 +105,7 @@
     if (control.label) label.append(control.label);
     const options = control.options;
     figure.choice[control.key] = options[control.start || 0].value;
-    const choose = (index) => { figure.choice[control.key] = options[index].value; draw(figure); };
+    const choose = (index) => { figure.choice[control.key] = options[index].value; redraw(figure); };
     if (control.kind === "slider") {
       label.className = "range";
       const input = document.createElement("input");
