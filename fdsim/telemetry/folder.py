@@ -143,6 +143,8 @@ class RunFolder:
 
     def complete(self, *, wall_s: float | None = None) -> None:
         """Marks the run as complete; `wall_s` is the real time since this process took the run up."""
+        for label in self.manifest["strategies"]:
+            self.strategy(label).merge()
         self._end("complete", wall_s=wall_s)
         _clear(self.path, (TEMPORARY, "checkpoints"))
 

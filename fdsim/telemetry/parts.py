@@ -1,13 +1,15 @@
-"""A table on disk that grows: a folder of part files of which only the last one changes.
+"""A table on disk that grows: a folder of part files, each written once and never changed.
 
-New rows go into the last part, which is written anew as a whole and renamed over the old one, until it is
-full; then the next part begins. So at every moment the folder holds each row once, in order, in files that
-open. Merging many small files at the end instead would need a moment in which rows are there twice or not at
-all. The boundaries between parts depend on the rows alone, not on when they were flushed.
+Readers list a folder first and open the files later, some of them (polars) twice; so a file that they may know of must
+neither change nor vanish. While a run goes on there are many small parts. When it ends they are merged in a second
+folder, which then takes the first one's place in a single step of the file system, so that rows are never there twice
+nor missing, even when the process is killed.
 """
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,11 +18,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fdsim.errors import RunFolderError
-from fdsim.telemetry.disk import storage_errors, sync_folder, write_whole
-from fdsim.telemetry.seal import check_seal, sealed_parquet
+from fdsim.telemetry.disk import exchange, storage_errors, sync_folder, write_whole
+from fdsim.telemetry.seal import GROUP_ROWS, check_seal, sealed_parquet
 
-#: A part holds this many rows, or this many times the rows of a round, whichever is more.
-PART_ROWS, PART_ROUNDS = 32_768, 8
+#: Rows of a merged part.
+PART_ROWS = 262_144
+#: So many parts are not worth merging.
+FEW_PARTS = 4
 
 
 def part_path(folder: Path, index: int) -> Path:
@@ -60,13 +64,12 @@ class Part:
 
 
 @dataclass(frozen=True)
-class _Tail:
-    """The last part: its number, its rows, the rows in the parts before it, and the round that comes next."""
+class _End:
+    """Where a table ends: the number of the next part, the rows so far, the round that comes next."""
 
-    index: int
-    rows: pa.Table
-    rows_before: int
-    next_round: int
+    parts: int = 0
+    rows: int = 0
+    next_round: int = 0
 
 
 class GrowingTable:
@@ -74,58 +77,75 @@ class GrowingTable:
 
     def __init__(self, folder: Path, schema: pa.Schema, temporary: Path) -> None:
         self.folder, self.schema, self._temporary = folder, schema, temporary
-        self._tail = _Tail(0, schema.empty_table(), 0, 0)
+        self._end = _End()
 
     @property
     def rows(self) -> int:
         """How many rows the table has on disk."""
-        return self._tail.rows_before + len(self._tail.rows)
+        return self._end.rows
 
     @property
     def next_round(self) -> int:
         """The first round that is not on disk yet."""
-        return self._tail.next_round
+        return self._end.next_round
 
     def open(self, next_round: int) -> None:
         """Takes up the rows of the rounds before `next_round` and drops all later ones from the disk."""
-        parts, table = part_paths(self.folder), self.schema.empty_table()
-        kept = table
-        while parts:
-            table = Part(parts[-1]).read()
-            kept = table.filter(pc.less(table["round"], next_round))
-            if len(kept) or len(parts) == 1:
-                break
-            # From the end backwards, so that a kill in between leaves no gap.
+        parts = part_paths(self.folder)
+        # From the end backwards, so that a kill in between leaves no gap.
+        while parts and _first_round(parts[-1], above=next_round) >= next_round:
             with storage_errors(parts[-1]):
                 parts.pop().unlink()
                 sync_folder(self.folder)
-        kept = kept.cast(self.schema).replace_schema_metadata(self.schema.metadata)
-        rows_before = sum(_row_count(path) for path in parts[:-1])
-        tail = _Tail(max(len(parts) - 1, 0), kept, rows_before, next_round)
-        if len(kept) < len(table):
-            self._write(tail.index, tail.rows)
-        self._tail = tail
+        if parts:
+            # A checkpoint ends a part; only merged parts go beyond one.
+            last = Part(parts[-1]).read()
+            kept = last.filter(pc.less(last["round"], next_round))
+            if len(kept) < len(last):
+                self._write(self.folder, len(parts) - 1, kept)
+        self._end = _End(len(parts), sum(_row_count(path) for path in parts), next_round)
 
-    def create(self) -> None:
-        """Puts the table on disk without rows, so that it can be read from the start."""
-        self._write(0, self.schema.empty_table())
-
-    def append(self, table: pa.Table, *, next_round: int, rows_per_round: int) -> None:
+    def append(self, table: pa.Table, *, next_round: int) -> None:
         """Puts the rows of the rounds before `next_round` on disk; they are readable when this returns."""
-        room = max(PART_ROWS, PART_ROUNDS * rows_per_round)
-        index, before = self._tail.index, self._tail.rows_before
-        rows = pa.concat_tables([self._tail.rows, table.replace_schema_metadata(self.schema.metadata)])
-        while len(rows) > room:
-            self._write(index, rows.slice(0, room))
-            index, before, rows = index + 1, before + room, rows.slice(room)
-        self._write(index, rows)
-        # One assignment: an interrupt leaves the old state or the new one, and rows may be written twice.
-        self._tail = _Tail(index, rows.combine_chunks(), before, next_round)
+        self._write(self.folder, self._end.parts, table)
+        # One assignment: an interrupt leaves the old state or the new one, and the part may be written twice.
+        self._end = _End(self._end.parts + 1, self._end.rows + len(table), next_round)
 
-    def _write(self, index: int, rows: pa.Table) -> None:
+    def merge(self) -> None:
+        """Merges small parts, where the file system can put a folder in the place of another in one step."""
+        parts = part_paths(self.folder)
+        if len(parts) <= FEW_PARTS or sum(map(_row_count, parts)) >= GROUP_ROWS * len(parts):
+            return
+        merged = self._temporary / f"merged.{self.folder.parent.name}.{self.folder.name}"
+        for index, table in enumerate(_in_blocks(parts)):
+            self._write(merged, index, table)
         with storage_errors(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-        write_whole(part_path(self.folder, index), sealed_parquet(rows), temporary=self._temporary)
+            exchange(merged, self.folder)
+            shutil.rmtree(merged)
+
+    def _write(self, folder: Path, index: int, rows: pa.Table) -> None:
+        with storage_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        rows = rows.cast(self.schema).replace_schema_metadata(self.schema.metadata)
+        write_whole(part_path(folder, index), sealed_parquet(rows), temporary=self._temporary)
+
+
+def _in_blocks(paths: list[Path]) -> Iterator[pa.Table]:
+    """Yields the rows of many parts in tables of `PART_ROWS`."""
+    waiting: list[pa.Table] = []
+    for path in paths:
+        waiting.append(Part(path).read())
+        while sum(map(len, waiting)) >= PART_ROWS:
+            rows = pa.concat_tables(waiting)
+            yield rows.slice(0, PART_ROWS)
+            waiting = [rows.slice(PART_ROWS)]
+    yield pa.concat_tables(waiting)
+
+
+def _first_round(path: Path, *, above: int) -> int:
+    """Answers with the first round in a part; one without rows stays, as the first part of a table may be."""
+    rounds = Part(path).read(["round"])["round"]
+    return int(rounds[0].as_py()) if len(rounds) else above - 1
 
 
 def _row_count(path: Path) -> int:

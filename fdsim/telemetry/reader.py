@@ -134,7 +134,7 @@ class Run:
                 str(self.path), f"no table called '{table}'", f"there is: trace, {', '.join(TABLES)}"
             )
         labels = self._labels(strategy)
-        found = [(label, self._of_strategy(table, label, columns, rounds)) for label in labels]
+        found = [(label, self._steadily(table, label, columns, rounds)) for label in labels]
         return _with_strategy(found, self.strategies, table)
 
     def _labels(self, strategy: str | Sequence[str] | None) -> list[str]:
@@ -148,6 +148,19 @@ class Run:
                 )
         return labels
 
+    def _steadily(
+        self, name: str, label: str, columns: Sequence[str] | None, rounds: Rounds | None
+    ) -> pa.Table:
+        """Reads a table again when its parts were merged between listing and opening them."""
+        folder = self.path / name / partition(label)
+        while True:
+            before = part_paths(folder)
+            try:
+                return self._of_strategy(name, label, columns, rounds)
+            except RunFolderError:
+                if part_paths(folder) == before:
+                    raise
+
     def _of_strategy(
         self, name: str, label: str, columns: Sequence[str] | None, rounds: Rounds | None
     ) -> pa.Table:
@@ -158,7 +171,8 @@ class Run:
             part = Part(path)
             rows += part.rows
             if version_of(part.schema, path) == SCHEMA_VERSION:
-                tables.append(conformed(name, part.read(wanted, where), wanted, path))
+                there = [column for column in wanted if column in part.schema.names]
+                tables.append(conformed(name, part.read(there, where), wanted, path))
             else:
                 table = upgraded(name, part.read(), path)
                 tables.append((table if where is None else table.filter(where)).select(wanted))
@@ -229,9 +243,12 @@ def _to_pandas(table: pa.Table, name: str) -> pd.DataFrame:
     """Turns rows into pandas; integers that may be null become Int32, so that a client is never 3.0."""
     frame: pd.DataFrame = table.to_pandas()
     for column in TABLES.get(name, ()):
-        if column.nullable and column.name in table.column_names:
+        if column.name not in table.column_names:
+            continue
+        # Files of older versions have nulls in columns that are never null today.
+        if column.nullable or (pa.types.is_integer(column.type) and table[column.name].null_count):
             frame[column.name] = _nullable(table[column.name])
-        if column.name in WORDS and column.name in table.column_names:
+        if column.name in WORDS:
             # The same categories in every run, whichever of them came up.
             words = [member.name for member in WORDS[column.name]]
             frame[column.name] = frame[column.name].cat.set_categories(words)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from fdsim.trace import Cause, Outcome
 
 #: Raised whenever a column is renamed, retyped or added after a release; upgrade.py reads older files.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _WORDS = pa.dictionary(pa.int8(), pa.string())
 
 
@@ -50,7 +50,12 @@ ROUND_COLUMNS = (
     Column("clients_selected", pa.int32(), "clients asked to take part"),
     Column("clients_active", pa.int32(), "clients whose update arrived in the trace"),
     Column("clients_dropped", pa.int32(), "clients asked whose update did not arrive"),
-    Column("clients_partial", pa.int32(), "dropped clients whose unfinished work the strategy took anyway"),
+    Column(
+        "clients_partial",
+        pa.int32(),
+        "dropped clients whose unfinished work the strategy took anyway",
+        since=2,
+    ),
     Column(
         "test_accuracy",
         pa.float64(),
@@ -75,28 +80,49 @@ ROUND_COLUMNS = (
         "friend_stable_frac",
         pa.float64(),
         "missing clients that kept their last stand-in, share of those whose last stand-in is active",
+        since=2,
     ),
     Column(
         "stand_ins_max",
         pa.int32(),
         "the most missing clients any one client stood in for; null when no single clients stand in",
         nullable=True,
+        since=2,
     ),
-    Column("effective_updates", pa.float64(), "effective number of distinct updates in the blend, (Σw)²/Σw²"),
+    Column(
+        "effective_updates",
+        pa.float64(),
+        "effective number of distinct updates in the blend, (Σw)²/Σw²",
+        since=2,
+    ),
     Column(
         "cluster_agreement",
         pa.float64(),
         "adjusted Rand index of the clusters in R and the true ones, 1 for the same; "
         "null when not evaluated, without R or above 2000 clients",
+        since=2,
     ),
     Column("pairs_computed", pa.int64(), "pairs of clients whose similarity was asked for and computed"),
-    Column("pairs_multiplied", pa.int64(), "pairs inside the matrix products; all other pairs were skipped"),
-    Column("pairs_eliminated", pa.int64(), "ordered pairs that left the candidate sets after this round"),
-    Column("candidates_frac", pa.float64(), "ordered pairs still candidates, share; null without reduction"),
+    Column(
+        "pairs_multiplied",
+        pa.int64(),
+        "pairs inside the matrix products; all other pairs were skipped",
+        since=2,
+    ),
+    Column(
+        "pairs_eliminated", pa.int64(), "ordered pairs that left the candidate sets after this round", since=2
+    ),
+    Column(
+        "candidates_frac",
+        pa.float64(),
+        "ordered pairs still candidates, share; null without reduction",
+        since=2,
+    ),
     Column(
         "theta",
         pa.float64(),
         "scale·Θ_t, the gap in R that eliminates a candidate; null without reduction or while infinite",
+        since=2,
     ),
     Column("energy_j", pa.float64(), "energy the selected devices spent on the round, J"),
     Column("bytes_down", pa.int64(), "bytes downloaded by the selected devices"),
@@ -108,6 +134,7 @@ ROUND_COLUMNS = (
         "wall_analytics_s",
         pa.float64(),
         "real time spent in the counterfactual, cluster recovery and snapshots, s",
+        since=2,
     ),
     Column("wall_s", pa.float64(), "real time of the whole round, s"),
 )
@@ -120,9 +147,9 @@ CLIENT_COLUMNS = (
     Column(
         "stand_in", pa.int32(), "client whose update stood in; null where no single client did", nullable=True
     ),
-    Column("substitute", _WORDS, "what represented a missing client; null unless it was missing"),
+    Column("substitute", _WORDS, "what represented a missing client; null unless it was missing", since=2),
     Column("similarity", pa.float32(), "score the stand-in was chosen by"),
-    Column("stood_in_for", pa.int32(), "missing clients this client stood in for"),
+    Column("stood_in_for", pa.int32(), "missing clients this client stood in for", since=2),
     Column(
         "weight",
         pa.float32(),
@@ -136,6 +163,7 @@ CLIENT_COLUMNS = (
         "substitution_cosine",
         pa.float32(),
         "cosine of Δ̃ and Δ of a missing client; null unless the counterfactual is on",
+        since=2,
     ),
     Column(
         "true_cluster",
@@ -152,7 +180,10 @@ SIMILARITY_COLUMNS = (
     Column("similarity", pa.float32(), "similarity score R of the pair"),
     Column("meetings", pa.int32(), "rounds N in which both were active, so that R could be measured"),
     Column(
-        "distance", pa.float32(), "mean ‖Δᵢ−Δⱼ‖² of the pair in the paper's units; null when not followed"
+        "distance",
+        pa.float32(),
+        "mean ‖Δᵢ−Δⱼ‖² of the pair in the paper's units; null when not followed",
+        since=2,
     ),
 )
 

@@ -18,7 +18,7 @@ class Telemetry(Table):
         "as seldom as it takes to spend at most 1 % of the time on them",
     )
     flush_every_s: PositiveFloat = Field(
-        5.0, description="real seconds after which waiting rows go to disk at the latest"
+        5.0, description="real seconds, or 1 % of the time so far, after which waiting rows go to disk"
     )
     evaluate_every: PositiveInt = Field(1, description="rounds between two evaluations on the test set")
     clients: bool = Field(True, description="write the clients table, one row per round and client")

@@ -29,8 +29,9 @@ from fdsim.telemetry.settings import Telemetry
 
 #: Rows that may wait in memory before they go to disk whatever the clock says.
 _WAITING_ROWS = 65_536
-#: checkpoint_every = "auto": at least this long between two checkpoints, and at most this share of the time on them.
-_PAUSE_S, _COST_FRAC = 2.0, 0.01
+#: Automatic checkpoints are at least this long apart, and take at most this share of the time. Also the share of the
+#: time since the start that may lie between two flushes, so that the number of parts stays in the hundreds.
+_PAUSE_S, _FRAC = 2.0, 0.01
 
 
 def partition(label: str) -> str:
@@ -55,7 +56,7 @@ class StrategyLog:
         self._board = Board(folder / "tensorboard" / name, next_round=0) if settings.tensorboard else None
         self._last_good: checkpoint.Checkpoint | None = None
         self._waiting: dict[str, list[Any]] = {t: [] for t in _TO_TABLE}
-        self._waiting_rows, self._rows_per_round, self._flushed_s = 0, 1, time.monotonic()
+        self._waiting_rows, self._flushed_s = 0, time.monotonic()
         self._started_s = self._saved_s = time.monotonic()
         self._save_cost_s = 0.0
 
@@ -81,7 +82,7 @@ class StrategyLog:
     def prepare(self) -> None:
         """Makes empty tables, so that the run can be read from the start."""
         for table in ("rounds", "clients") if self._settings.clients else ("rounds",):
-            self._tables[table].create()
+            self._tables[table].append(arrow_schema(TABLES[table]).empty_table(), next_round=0)
 
     def __enter__(self) -> StrategyLog:
         if self.finished:
@@ -112,15 +113,14 @@ class StrategyLog:
         rows = 1
         if self._settings.clients:
             self._waiting["clients"].append(clients)
-            self._rows_per_round = len(clients.outcome)
-            rows += self._rows_per_round
+            rows += len(clients.outcome)
         if snapshot is not None:
             self._waiting["similarity"].append(snapshot)
             rows += len(snapshot.first)
         if self._board is not None:
             self._board.append(row)
         self._waiting_rows += rows
-        late = time.monotonic() - self._flushed_s >= self._settings.flush_every_s
+        late = time.monotonic() - self._flushed_s >= self._spaced(self._settings.flush_every_s)
         if late or self._waiting_rows >= _WAITING_ROWS:
             self.flush()
 
@@ -131,9 +131,7 @@ class StrategyLog:
             # An interrupt may have come after the rows went to disk and before they were let go.
             fresh = [record for record in waiting if record.round >= table.next_round]
             if fresh:
-                rows = _TO_TABLE[name](fresh)
-                each = self._rows_per_round if name == "clients" else 1
-                table.append(rows, next_round=fresh[-1].round + 1, rows_per_round=each)
+                table.append(_TO_TABLE[name](fresh), next_round=fresh[-1].round + 1)
             self._waiting[name] = []
         if self._board is not None:
             self._board.flush()
@@ -143,8 +141,11 @@ class StrategyLog:
         """Whether a checkpoint is to be made now, before round `next_round`."""
         every = self._settings.checkpoint_every
         if every == "auto":
-            return time.monotonic() - self._saved_s >= max(_PAUSE_S, self._save_cost_s / _COST_FRAC)
+            return time.monotonic() - self._saved_s >= self._spaced(max(_PAUSE_S, self._save_cost_s / _FRAC))
         return next_round % every == 0
+
+    def _spaced(self, pause_s: float) -> float:
+        return max(pause_s, _FRAC * (time.monotonic() - self._started_s))
 
     def checkpoint(self, state: dict[str, Any], next_round: int) -> None:
         """Puts rows and state on disk, in this order: a checkpoint never promises rows that are not there."""
@@ -159,6 +160,11 @@ class StrategyLog:
         self.flush()
         self._end(status="complete")
         checkpoint.clear(self._checkpoints)
+
+    def merge(self) -> None:
+        """Merges the small parts of all tables."""
+        for table in self._tables.values():
+            table.merge()
 
     def fail(self, message: str) -> None:
         """Marks the strategy as failed for good (NaN, say); the others go on."""

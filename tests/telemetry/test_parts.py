@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +27,13 @@ def rows(first: int, count: int) -> pa.Table:
 def grown(folder: Path, flushes: list[int]) -> GrowingTable:
     table, at = GrowingTable(folder / "t", SCHEMA, folder / "tmp"), 0
     for count in flushes:
-        table.append(rows(at, count), next_round=at + count, rows_per_round=1)
+        table.append(rows(at, count), next_round=at + count)
         at += count
     return table
+
+
+def rounds_in(folder: Path) -> list[list[int]]:
+    return [Part(path).read()["round"].to_pylist() for path in part_paths(folder / "t")]
 
 
 @pytest.fixture(autouse=True)
@@ -37,39 +42,58 @@ def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @settings(max_examples=20, deadline=None)
-@given(flushes=st.lists(st.integers(1, 25), min_size=1, max_size=6))
+@given(flushes=st.lists(st.integers(0, 25), min_size=1, max_size=9))
 def test_rows_stay_whole_and_in_order_however_they_are_flushed(
     tmp_path_factory: pytest.TempPathFactory, flushes: list[int]
 ) -> None:
     folder = tmp_path_factory.mktemp("grown")
     table = grown(folder, flushes)
-    found = [Part(path).read()["round"].to_pylist() for path in part_paths(folder / "t")]
-    total = sum(flushes)
-    assert [r for part in found for r in part] == list(range(total))
-    assert table.rows == total
-    # Where a part ends depends on the rows alone.
-    assert [len(part) for part in found[:-1]] == [10] * (len(found) - 1)
+    assert [len(part) for part in rounds_in(folder)] == flushes
+    table.merge()
+    assert [r for part in rounds_in(folder) for r in part] == list(range(sum(flushes)))
+    assert table.rows == sum(flushes)
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="only Linux can exchange two folders in one step"
+)
+def test_many_small_parts_are_merged_at_the_end(tmp_path: Path) -> None:
+    table = grown(tmp_path, [3] * 8)
+    table.merge()
+    assert [len(part) for part in rounds_in(tmp_path)] == [10, 10, 4]
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_where_folders_cannot_be_exchanged_the_parts_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "exchange", lambda *_: False)
+    grown(tmp_path, [3] * 8).merge()
+    assert [len(part) for part in rounds_in(tmp_path)] == [3] * 8
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_a_part_once_written_never_changes(tmp_path: Path) -> None:
+    table = grown(tmp_path, [5, 5])
+    before = [path.stat().st_ino for path in part_paths(tmp_path / "t")]
+    table.append(rows(10, 7), next_round=17)
+    GrowingTable(tmp_path / "t", SCHEMA, tmp_path / "tmp").open(17)
+    GrowingTable(tmp_path / "t", SCHEMA, tmp_path / "tmp").open(10)
+    assert [path.stat().st_ino for path in part_paths(tmp_path / "t")] == before
 
 
 @pytest.mark.parametrize("keep", [0, 4, 10, 11, 25, 34])
-def test_opening_drops_the_rounds_from_the_checkpoint_on(tmp_path: Path, keep: int) -> None:
-    grown(tmp_path, [34])
+@pytest.mark.parametrize("flushes", [[34], [10, 1, 14, 9], [0, 4, 6, 24], [1] * 34])
+def test_opening_drops_the_rounds_from_the_checkpoint_on(
+    tmp_path: Path, flushes: list[int], keep: int
+) -> None:
+    grown(tmp_path, flushes).merge()
     table = GrowingTable(tmp_path / "t", SCHEMA, tmp_path / "tmp")
     table.open(keep)
     assert table.rows == keep
-    assert pq.read_table(tmp_path / "t")["round"].to_pylist() == list(range(keep))
-    table.append(rows(keep, 7), next_round=keep + 7, rows_per_round=1)
-    assert pq.read_table(tmp_path / "t")["round"].to_pylist() == list(range(keep + 7))
-
-
-def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
-    for name, flushes in (("a", [34]), ("b", [3, 9, 20, 2])):
-        grown(tmp_path / name, flushes)
-    assert [p.name for p in part_paths(tmp_path / "a" / "t")] == [
-        p.name for p in part_paths(tmp_path / "b" / "t")
-    ]
-    for one, other in zip(part_paths(tmp_path / "a" / "t"), part_paths(tmp_path / "b" / "t"), strict=True):
-        assert one.read_bytes() == other.read_bytes()
+    assert [r for part in rounds_in(tmp_path) for r in part] == list(range(keep))
+    table.append(rows(keep, 7), next_round=keep + 7)
+    assert [r for part in rounds_in(tmp_path) for r in part] == list(range(keep + 7))
 
 
 def test_rows_appended_again_after_an_interrupt_are_not_doubled(
@@ -77,11 +101,11 @@ def test_rows_appended_again_after_an_interrupt_are_not_doubled(
 ) -> None:
     """An interrupt may come when the file is in place and the memory of it is not."""
     table = grown(tmp_path, [4])
-    monkeypatch.setattr(parts, "_Tail", _interrupt)
+    monkeypatch.setattr(parts, "_End", _interrupt)
     with pytest.raises(KeyboardInterrupt):
-        table.append(rows(4, 3), next_round=7, rows_per_round=1)
+        table.append(rows(4, 3), next_round=7)
     monkeypatch.undo()
-    table.append(rows(4, 3), next_round=7, rows_per_round=1)
+    table.append(rows(4, 3), next_round=7)
     assert pq.read_table(tmp_path / "t")["round"].to_pylist() == list(range(7))
 
 
@@ -90,7 +114,7 @@ def _interrupt(*_: object) -> None:
 
 
 def test_a_missing_part_is_named(tmp_path: Path) -> None:
-    grown(tmp_path, [34])
+    grown(tmp_path, [3, 3, 3])
     (tmp_path / "t" / "part-000001.parquet").unlink()
     with pytest.raises(RunFolderError, match=r"part-000001\.parquet: the part is missing"):
         part_paths(tmp_path / "t")

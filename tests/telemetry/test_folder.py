@@ -1,0 +1,262 @@
+"""Run folders: what is refused, what is replaced, and that resuming gives the uninterrupted run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fdsim
+from fdsim.errors import InputError, NumericalError, RunFolderError
+from fdsim.telemetry.facts import RunFacts, flat
+from fdsim.telemetry.folder import RunFolder
+from fdsim.telemetry.strategy_log import partition
+
+FACTS = RunFacts(scenario_toml="", scenario_hash="h", seed=1, name="n", strategies=["s"], rounds=3)
+
+
+@pytest.mark.parametrize("stop_after", [1, 3, 4, 5, 8, 11, 12, 13, 16, 23, 24])
+def test_resuming_gives_the_uninterrupted_run(
+    stop_after: int, tmp_path: Path, fake: ModuleType, finished: Path, checks: Any
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        fake.fake_run(tmp_path / "run", stop_after=stop_after)
+    run = fdsim.open_run(tmp_path / "run")
+    assert run.status == "interrupted"
+    # What had been learned can be read, beyond the checkpoint too.
+    assert len(run.rounds) == stop_after
+    fake.fake_run(tmp_path / "run", resume=True)
+    checks.same(tmp_path / "run", finished)
+    assert len(fdsim.open_run(tmp_path / "run").manifest["sessions"]) == 2
+
+
+def test_resuming_what_never_began_begins_it(
+    tmp_path: Path, fake: ModuleType, finished: Path, checks: Any
+) -> None:
+    fake.fake_run(tmp_path / "a" / "b", resume=True)
+    checks.same(tmp_path / "a" / "b", finished)
+
+
+def test_a_finished_strategy_is_not_run_again(tmp_path: Path, fake: ModuleType) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        fake.fake_run(tmp_path / "run", stop_after=14)
+    part = tmp_path / "run" / "rounds" / "strategy=fdms" / "part-000000.parquet"
+    before = part.stat().st_mtime_ns
+    fake.fake_run(tmp_path / "run", resume=True)
+    assert part.stat().st_mtime_ns == before
+
+
+def test_resuming_a_complete_run_changes_nothing(
+    tmp_path: Path, fake: ModuleType, finished: Path, checks: Any
+) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    fake.fake_run(tmp_path / "run", resume=True)
+    checks.same(tmp_path / "run", finished)
+
+
+def test_checkpoints_truncated_at_random_fall_back_to_the_one_before(
+    tmp_path: Path, fake: ModuleType, finished: Path, checks: Any
+) -> None:
+    rng = np.random.default_rng(3)
+    for trial in range(6):
+        folder = tmp_path / str(trial)
+        with pytest.raises(KeyboardInterrupt):
+            fake.fake_run(folder, stop_after=11)
+        files = sorted((folder / "checkpoints" / "strategy=fdms").iterdir())
+        assert [path.name for path in files] == ["round-00000004.checkpoint", "round-00000008.checkpoint"]
+        for path in files[1:] if trial < 4 else files:
+            path.write_bytes(path.read_bytes()[: rng.integers(0, path.stat().st_size)])
+        fake.fake_run(folder, resume=True)
+        checks.same(folder, finished)
+
+
+def test_a_changed_scenario_is_refused_and_the_keys_are_named(tmp_path: Path, fake: ModuleType) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        fake.fake_run(tmp_path / "run", stop_after=2)
+    with pytest.raises(RunFolderError, match=r"rounds \(12 → 15\), telemetry\.checkpoint_every \(4 → 3\)"):
+        fake.fake_run(tmp_path / "run", resume=True, rounds=15, every=3)
+
+
+def test_a_change_outside_the_file_is_refused_too(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path / "run", **FACTS).__exit__(None, None, None)
+    with pytest.raises(RunFolderError, match="has changed since the run began: a file or class it names"):
+        RunFolder.resume(tmp_path / "run", **{**FACTS, "scenario_hash": "other"})
+
+
+def test_nested_tables_become_dotted_keys() -> None:
+    tables = {"a": {"b": 1, "c": {}}, "fleet": [{"count": 2}, {"count": 3}], "labels": [1, 2]}
+    assert flat(tables) == {"a.b": 1, "a.c": {}, "fleet[0].count": 2, "fleet[1].count": 3, "labels": [1, 2]}
+
+
+def test_a_complete_run_is_replaced_only_by_force_and_strangers_stay(tmp_path: Path, finished: Path) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    (tmp_path / "run" / "notes.md").write_text("mine")
+    with pytest.raises(RunFolderError, match="a complete run is there"):
+        RunFolder.create(tmp_path / "run", **FACTS)
+    with RunFolder.create(tmp_path / "run", force=True, **FACTS):
+        pass
+    assert fdsim.open_run(tmp_path / "run").strategies == ["s"]
+    assert not (tmp_path / "run" / "trace.parquet").exists()
+    assert (tmp_path / "run" / "notes.md").read_text() == "mine"
+
+
+def test_an_unfinished_run_is_refused_without_resume(tmp_path: Path, fake: ModuleType) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        fake.fake_run(tmp_path / "run", stop_after=2)
+    with pytest.raises(RunFolderError, match=r"an unfinished run is there \(interrupted\).*--resume"):
+        fake.fake_run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_folder_that_is_not_a_run_is_left_alone(tmp_path: Path, force: bool) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(RunFolderError, match=r"not a run and is not empty \('thesis\.tex'\)"):
+        RunFolder.create(tmp_path, force=force, **FACTS)
+    with pytest.raises(RunFolderError, match="not a run and is not empty"):
+        RunFolder.resume(tmp_path, **FACTS)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("")
+    with pytest.raises(RunFolderError, match="is a file, not a folder"):
+        RunFolder.create(tmp_path / "run", **FACTS)
+
+
+def test_a_run_that_is_being_written_is_refused_even_by_force(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "run", **FACTS):
+        for attempt in (
+            lambda: RunFolder.create(tmp_path / "run", force=True, **FACTS),
+            lambda: RunFolder.resume(tmp_path / "run", **FACTS),
+        ):
+            with pytest.raises(RunFolderError, match=r"process \d+ on .* is writing this run"):
+                attempt()
+        assert fdsim.open_run(tmp_path / "run").status == "running"
+
+
+def test_the_manifest_says_how_a_run_ended(tmp_path: Path) -> None:
+    for error, status in ((KeyboardInterrupt(), "interrupted"), (ValueError("odd"), "failed")):
+        folder = tmp_path / status
+        with pytest.raises(type(error)), RunFolder.create(folder, **FACTS):
+            raise error
+        assert fdsim.open_run(folder).manifest["status"] == status
+    assert fdsim.open_run(tmp_path / "failed").manifest["message"] == "ValueError: odd"
+
+
+def test_one_strategy_that_fails_does_not_stop_the_others(tmp_path: Path, fake: ModuleType) -> None:
+    facts: Any = {**FACTS, "strategies": ["bad", "good"]}
+    with RunFolder.create(tmp_path / "run", **facts) as run:
+        with run.strategy("bad") as log:
+            try:
+                log.append(*fake.FakeLearner(4, 1, "bad").step())
+                raise NumericalError("the loss is NaN")
+            except NumericalError as error:
+                log.fail(str(error))
+        with run.strategy("good") as log:
+            learner = fake.FakeLearner(4, 1, "good")
+            for _ in range(3):
+                log.append(*learner.step())
+            log.finish()
+        run.complete()
+    found = fdsim.open_run(tmp_path / "run")
+    assert found.manifest["strategies"]["bad"]["message"] == "the loss is NaN"
+    assert found.progress == {"bad": 1, "good": 3}
+    with RunFolder.resume(tmp_path / "run", **facts) as run:
+        assert run.strategy("bad").finished
+
+
+def test_rows_that_a_checkpoint_promised_and_that_are_gone_are_an_error(
+    tmp_path: Path, fake: ModuleType
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        fake.fake_run(tmp_path / "run", stop_after=10)
+    for part in ("part-000003.parquet", "part-000002.parquet"):
+        (tmp_path / "run" / "rounds" / "strategy=fdms" / part).unlink()
+    with pytest.raises(RunFolderError, match="4 rounds are there, the checkpoint says 8"):
+        fake.fake_run(tmp_path / "run", resume=True)
+
+
+def test_rows_are_on_disk_in_time_without_any_checkpoint(tmp_path: Path, fake: ModuleType) -> None:
+    facts: Any = {**FACTS, "scenario_toml": "[telemetry]\nflush_every_s = 1e-9\n"}
+    with RunFolder.create(tmp_path / "run", **facts) as run, run.strategy("s") as log:
+        learner = fake.FakeLearner(4, 1, "s")
+        for done in range(1, 4):
+            log.append(*learner.step())
+            assert len(pd.read_parquet(tmp_path / "run" / "rounds")) == done
+        log.finish()
+
+
+def test_a_run_can_be_read_before_its_first_round(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "run", **FACTS):
+        frame = pd.read_parquet(tmp_path / "run" / "rounds")
+        assert len(frame) == 0
+        assert {"strategy", "round", "test_accuracy"} <= set(frame.columns)
+        assert fdsim.open_run(tmp_path / "run").progress == {"s": 0}
+
+
+def test_no_client_rows_when_they_are_not_wanted(tmp_path: Path, fake: ModuleType) -> None:
+    facts: Any = {**FACTS, "scenario_toml": "[telemetry]\nclients = false\n"}
+    with RunFolder.create(tmp_path / "run", **facts) as run:
+        with run.strategy("s") as log:
+            log.append(*fake.FakeLearner(4, 1, "s").step())
+            log.finish()
+        run.complete()
+    assert not (tmp_path / "run" / "clients").exists()
+    assert fdsim.open_run(tmp_path / "run").clients.empty
+
+
+def test_automatic_checkpoints_leave_99_percent_of_the_time_to_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake: ModuleType
+) -> None:
+    """One checkpoint takes 0.5 s on this clock, so the next is due 50 s later, not after the usual 2 s."""
+    from fdsim.telemetry import strategy_log
+
+    clock = [100.0]
+    monkeypatch.setattr(strategy_log.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(
+        strategy_log.checkpoint, "save", lambda *_, **__: clock.__setitem__(0, clock[0] + 0.5)
+    )
+    with RunFolder.create(tmp_path / "run", **FACTS) as run, run.strategy("s") as log:
+        due = []
+        for _ in range(300):
+            clock[0] += 0.5
+            if log.checkpoint_due(1):
+                log.checkpoint({}, 1)
+                due.append(clock[0])
+        log.finish()
+    assert due[0] == 102.5
+    assert set(np.diff(due)) == {50.5}
+
+
+@pytest.mark.parametrize("label", ["<script>/é", "a b=c%20", "..", "x" * 60, "1"])
+def test_any_label_names_a_folder(label: str, tmp_path: Path) -> None:
+    name = partition(label)
+    assert "/" not in name
+    assert " " not in name
+    facts: Any = {**FACTS, "strategies": [label]}
+    with RunFolder.create(tmp_path / "run", **facts):
+        assert fdsim.open_run(tmp_path / "run").rounds["strategy"].cat.categories.tolist() == [label]
+
+
+@pytest.mark.parametrize("label", ["", "x" * 300])
+def test_a_label_that_no_folder_can_have_is_refused(label: str) -> None:
+    with pytest.raises(InputError, match="cannot name a strategy"):
+        partition(label)
+
+
+def test_the_manifest_records_what_the_run_was_made_with(finished: Path) -> None:
+    facts = json.loads((finished / "run.json").read_text())
+    assert facts["status"] == "complete"
+    assert facts["seed"] == 1
+    assert facts["versions"]["fdsim"] == fdsim.__version__
+    assert {"python", "torch", "numpy", "pyarrow", "simpy"} <= set(facts["versions"])
+    assert facts["strategies"]["fdms"]["rows"] == {"rounds": 12, "clients": 72, "similarity": 60}
+    assert facts["wall_s"] > 0
+    assert not (finished / "checkpoints").exists()
+    assert not (finished / ".tmp").exists()
