@@ -1,0 +1,198 @@
+"""Studies on a real Ray cluster of several nodes, with processes and nodes taken away in the middle."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fdsim.errors import InputError
+from fdsim.studies.folder import read_study
+from fdsim.studies.launch import StudyChoices, run_study
+from fdsim.studies.plan import Cell
+from fdsim.studies.view import SilentStudy
+
+STUDY = '[study]\nbase = "base.toml"\nseeds = 2\n[study.grid]\n"training.learning_rate" = [0.05, 0.1]\n'
+ROUNDS = 40
+
+# Ray and its dashboard client warn about their own future; that says nothing about fdsim.
+pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A head that runs nothing and one node of two cores; tests add and remove others."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    utils = pytest.importorskip("ray.cluster_utils")
+    made = utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    made.add_node(num_cpus=2)
+    yield made
+    import ray
+
+    ray.shutdown()
+    made.shutdown()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, study_in: Any, tables_of: Any) -> Any:
+    """What the local executor makes of the study."""
+    folder = tmp_path_factory.mktemp("local")
+    run_study(study_in(folder, STUDY, rounds=ROUNDS), folder / "out", StudyChoices(workers=2))
+    return tables_of(folder / "out")
+
+
+class Disturber(SilentStudy):
+    """Does something to the cluster once a cell is well under way."""
+
+    def __init__(self, folder: Path, disturb: Any) -> None:
+        self.failures: list[str] = []
+        self._thread = threading.Thread(target=self._watch, args=(folder, disturb), daemon=True)
+        self._thread.start()
+
+    def _watch(self, folder: Path, disturb: Any) -> None:
+        give_up_s = time.monotonic() + 120
+        while time.monotonic() < give_up_s:
+            for path in sorted(folder.glob("cells/*/run.json")):
+                manifest = json.loads(path.read_text())
+                if manifest["status"] == "running" and any((path.parent / "checkpoints").rglob("*")):
+                    disturb(manifest)
+                    return
+            time.sleep(0.01)
+
+    def cell_fails(self, cell: Cell, message: str, *, again: bool) -> None:
+        self.failures.append(message)
+        assert again
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("results", ["shared", "ship", "url"])
+def test_a_cluster_finds_what_this_machine_finds(
+    cluster: Any, undisturbed: Any, write_study: Any, tmp_path: Path, tables_of: Any, same_tables: Any, results: str
+) -> None:
+    """Written to a shared folder, sent back to the driver, or put to a URL: the same tables."""
+    out, store = tmp_path / "out", tmp_path / "store"
+    where = f"file://{store}" if results == "url" else results
+    choices = StudyChoices(executor="ray", address=cluster.address, results=where)
+    outcome = run_study(write_study(STUDY, rounds=ROUNDS), out, choices)
+    assert len(outcome.complete) == 4
+    cells = read_study(out)["cells"]
+    if results == "url":
+        # What stayed at the URL is joined with what came home, as a user who fetches the store would do.
+        for cell in cells:
+            assert not (out / cell["folder"] / "clients").exists()
+            (store / cell["folder"] / "clients").rename(out / cell["folder"] / "clients")
+    same_tables(tables_of(out), undisturbed)
+    assert len(list((out / "traces").glob("*.parquet"))) == 2
+    assert "ray" in sys.modules
+
+
+@pytest.mark.slow
+def test_a_worker_killed_in_the_middle_loses_nothing(
+    cluster: Any, undisturbed: Any, write_study: Any, tmp_path: Path, tables_of: Any, same_tables: Any
+) -> None:
+    out = tmp_path / "out"
+    watcher = Disturber(out, lambda manifest: os.kill(manifest["sessions"][-1]["pid"], signal.SIGKILL))
+    choices = StudyChoices(executor="ray", address=cluster.address, results="shared")
+    outcome = run_study(write_study(STUDY, rounds=ROUNDS), out, choices, view=watcher)
+    assert len(outcome.complete) == 4
+    assert len(watcher.failures) == 1
+    assert "lost by the cluster" in watcher.failures[0]
+    sessions = [len(json.loads(path.read_text())["sessions"]) for path in out.glob("cells/*/run.json")]
+    assert sorted(sessions) == [1, 1, 1, 2]
+    same_tables(tables_of(out), undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("results", ["shared", "ship"])
+def test_a_node_removed_in_the_middle_loses_nothing(
+    cluster: Any, undisturbed: Any, write_study: Any, tmp_path: Path, tables_of: Any, same_tables: Any, results: str
+) -> None:
+    """The study starts on two nodes; one of them goes with whatever it was at, and the other takes over."""
+    out = tmp_path / "out"
+    extra = cluster.add_node(num_cpus=2)
+    if results == "shared":
+        watcher = Disturber(out, lambda manifest: cluster.remove_node(extra))
+    else:
+        watcher = Disturber(out, None)
+        threading.Timer(4.0, cluster.remove_node, args=(extra,)).start()
+    choices = StudyChoices(executor="ray", address=cluster.address, results=results)
+    outcome = run_study(write_study(STUDY.replace("seeds = 2", "seeds = 2\nretries = 5"), rounds=ROUNDS), out, choices, view=watcher)
+    assert len(outcome.complete) == 4
+    assert outcome.failed == ()
+    same_tables(tables_of(out), undisturbed)
+
+
+@pytest.mark.slow
+def test_a_cell_that_fails_goes_on_elsewhere_from_its_checkpoint(cluster: Any, write_study: Any, tmp_path: Path) -> None:
+    """A model of the user's own raises once; the unfinished cell travels home and out again."""
+    study = '[study]\nbase = "base.toml"\n'
+    path = write_study(study)
+    (path.parent / "once_models.py").write_text(
+        "from pathlib import Path\n"
+        "from fdsim.strategies.dropout import Dropout\n\n"
+        "class Once(Dropout):\n"
+        '    """Raises in round 5, once."""\n'
+        "    mark: str\n"
+        "    def blend(self, state, cohort):\n"
+        "        if cohort.round_index == 5 and not Path(self.mark).exists():\n"
+        "            Path(self.mark).touch()\n"
+        "            raise ZeroDivisionError('once')\n"
+        "        return super().blend(state, cohort)\n"
+    )
+    more = f'\n[[strategies]]\nkind = "once_models:Once"\nmark = "{tmp_path / "mark"}"\n'
+    write_study(study, rounds=8, more=more)
+    out = tmp_path / "out"
+    watcher = Disturber(out, None)
+    outcome = run_study(path, out, StudyChoices(executor="ray", address=cluster.address), view=watcher)
+    assert len(outcome.complete) == 1
+    assert "ZeroDivisionError: once" in watcher.failures[0]
+    manifest = json.loads((out / read_study(out)["cells"][0]["folder"] / "run.json").read_text())
+    assert len(manifest["sessions"]) == 2
+
+
+def test_an_address_nobody_answers_fails_within_seconds(write_study: Any, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound but not listening: nobody can answer there
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        began_s = time.monotonic()
+        with pytest.raises(InputError, match=rf"--address {address}: nobody answers at 127\.0\.0\.1, port"):
+            run_study(write_study(STUDY), tmp_path / "out", StudyChoices(executor="ray", address=address))
+    assert time.monotonic() - began_s < 60
+    assert list(tmp_path.glob("out/cells/*")) == []
+
+
+@pytest.mark.parametrize(
+    ("choices", "told"),
+    [
+        ({"executor": "slurm"}, "no executor called 'slurm'. there is: local, ray"),
+        ({"executor": "local", "address": "auto"}, "--address: is for a Ray cluster. add --executor ray"),
+        ({"executor": "ray", "results": "nowhere://x"}, "no file system for 'nowhere://'"),
+        ({"executor": "ray", "results": "file:///proc/fdsim"}, "results cannot be written there"),
+        ({"executor": "ray", "address": "here:there"}, "'there' is not a port"),
+    ],
+)
+def test_choices_that_make_no_sense(write_study: Any, tmp_path: Path, choices: dict[str, str], told: str) -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(InputError) as error:
+        run_study(write_study(STUDY), tmp_path / "out", StudyChoices(**choices))
+    assert told in str(error.value)
+
+
+def test_ray_is_not_loaded_unless_asked_for() -> None:
+    code = (
+        "import sys, fdsim.cli, fdsim.run, fdsim.studies.launch, fdsim.studies.conduct, fdsim.comparison.compare\n"
+        "print('ray' in sys.modules, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
