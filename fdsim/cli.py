@@ -70,11 +70,22 @@ def run(
         str | None,
         typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps; the scenario's if not given."),
     ] = None,
+    executor: Annotated[
+        str, typer.Option("--executor", help="local, or ray to spread every cohort over a cluster.")
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option("--address", help="Ray cluster: auto, HOST:PORT, ray://HOST:PORT, or local.")
+    ] = None,
+    shards: Annotated[
+        int | None, typer.Option("--shards", min=1, help="With ray: parts of a cohort trained side by side.")
+    ] = None,
 ) -> None:
     """Simulate the fleet, let every strategy learn on its trace, and close with a table."""
-    from fdsim.cli_run import run_and_show
+    from fdsim.cli_run import run_and_show, sharding_of
+    from fdsim.run import RunChoices
 
-    run_and_show(scenario, out, sets or [], resume=resume, force=force, device=device)
+    sharding = sharding_of(executor, address, shards)
+    run_and_show(scenario, out, sets or [], RunChoices(resume, force, device, sharding=sharding))
 
 
 @app.command()

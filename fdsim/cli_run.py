@@ -8,25 +8,26 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from fdsim.errors import RunError
+from fdsim.errors import InputError, RunError
 from fdsim.run import RunChoices, run_scenario
 from fdsim.scenario import load_scenario
 from fdsim.view import Terminal
 
+if TYPE_CHECKING:
+    from fdsim.sharding import Sharding
 
-def run_and_show(
-    path: Path, out: Path | None, overrides: list[str], *, resume: bool, force: bool, device: str | None
-) -> None:
+
+def run_and_show(path: Path, out: Path | None, overrides: list[str], choices: RunChoices) -> None:
     """Runs a scenario while showing it, then prints the closing table."""
     from fdsim.summary import print_summary
 
     scenario = load_scenario(path, overrides)
     folder = out or Path("runs") / scenario.name
     console = Console()
-    choices = RunChoices(resume=resume, force=force, device=device)
     again = ["fdsim", "run", str(path), *(["--out", str(out)] if out else [])]
     again += [word for setting in overrides for word in ("--set", setting)]
     try:
@@ -38,6 +39,21 @@ def run_and_show(
     except RunError as error:
         raise type(error)(f"{error}. When mended, go on with: {shlex.join([*again, '--resume'])}") from error
     print_summary(folder, console)
+
+
+def sharding_of(executor: str, address: str | None, shards: int | None) -> Sharding | None:
+    """Works out whether, and how, cohorts are spread over a cluster."""
+    if executor not in ("local", "ray"):
+        raise InputError("--executor", f"no executor called '{executor}'", "there is: local, ray")
+    if executor == "local":
+        if address is not None or shards is not None:
+            raise InputError(
+                "--address" if address else "--shards", "is for a Ray cluster", "add --executor ray"
+            )
+        return None
+    from fdsim.sharding import Sharding
+
+    return Sharding(shards or 2, address)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import fdsim
 from fdsim.errors import NumericalError
@@ -20,6 +21,10 @@ from fdsim.trace import Trace, TraceRound, open_trace, write_trace
 from fdsim.trace_cache import TraceCache
 from fdsim.view import Silent, View
 
+if TYPE_CHECKING:
+    from fdsim.learning.engine import Task
+    from fdsim.sharding import Sharding
+
 
 @dataclass(frozen=True)
 class RunChoices:
@@ -30,6 +35,8 @@ class RunChoices:
     device: str | None = None
     trace_cache: Path | None = None
     """Folder of traces by `Prepared.trace_key`, shared by the cells of a study."""
+    sharding: Sharding | None = None
+    """Spreads every cohort over a Ray cluster; this alone may change last digits, by the order of sums."""
 
 
 def participation_rounds(
@@ -122,7 +129,6 @@ def _trace_of(prepared: Prepared, folder: RunFolder, choices: RunChoices, view: 
 
 
 def _learn_all(prepared: Prepared, trace: Trace, folder: RunFolder, choices: RunChoices, view: View) -> None:
-    from fdsim.learning.engine import Learner, begin, learn
     from fdsim.task import make_task
 
     if all(folder.strategy(s.label).finished for s in prepared.scenario.strategies):
@@ -132,6 +138,18 @@ def _learn_all(prepared: Prepared, trace: Trace, folder: RunFolder, choices: Run
     # Every strategy is asked first, so that a setting it cannot work with is told before hours of training.
     for strategy in prepared.scenario.strategies:
         strategy.check(task.setting)
+    if choices.sharding is None:
+        _learn_each(prepared, task, trace, folder, view)
+        return
+    from fdsim.sharding import sharded
+
+    with sharded(task, prepared, choices.sharding, device=choices.device) as spread:
+        _learn_each(prepared, spread, trace, folder, view)
+
+
+def _learn_each(prepared: Prepared, task: Task, trace: Trace, folder: RunFolder, view: View) -> None:
+    from fdsim.learning.engine import Learner, begin, learn
+
     for strategy in prepared.scenario.strategies:
         log = folder.strategy(strategy.label)
         if log.finished:

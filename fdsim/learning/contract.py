@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from torch import Tensor
@@ -48,3 +49,36 @@ class Trainer(Protocol):
 
     def learning_rate(self, round_index: int) -> float:
         """Answers with the local learning rate η_L of a round."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a round needs of its clients' updates when it needs no update whole."""
+
+    weights: np.ndarray
+    """[S] of the weighted sum."""
+    sketch_dim: int | None
+    """Length of the sketches to compare; None compares nothing."""
+
+
+@dataclass(frozen=True)
+class Digest:
+    """Some clients' results, digested where they were trained."""
+
+    clients: np.ndarray
+    weighted: Tensor
+    """[P] weighted sum of their updates."""
+    sketches: Tensor | None
+    """[C, m]"""
+    losses: Tensor
+    """[C]"""
+
+
+@runtime_checkable
+class DigestingTrainer(Protocol):
+    """A trainer that would rather send weighted sums and sketches than whole updates."""
+
+    def digest(
+        self, start: Tensor, clients: np.ndarray, round_index: int, work_frac: np.ndarray | None, needs: Needs
+    ) -> Iterator[Digest]:
+        """Yields the clients' results, digested."""

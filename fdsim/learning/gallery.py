@@ -97,12 +97,19 @@ class Gallery:
 
     def add(self, positions: np.ndarray, updates: Tensor) -> None:
         """Takes a chunk of updates [C, P] for these places among the arrived."""
+        compared = self._slots[positions] >= 0
+        if not compared.all():
+            updates = updates[torch.as_tensor(compared, device=updates.device)]
+        if len(updates):
+            self.add_rows(positions[compared], updates if self._sketch is None else self._sketch.of(updates))
+
+    def add_rows(self, positions: np.ndarray, rows: Tensor) -> None:
+        """Takes what is compared itself: updates, or sketches [C, m] that were made elsewhere."""
         slots = self._slots[positions]
         if (slots < 0).any():
-            updates, slots = updates[torch.as_tensor(slots >= 0, device=updates.device)], slots[slots >= 0]
+            rows, slots = rows[torch.as_tensor(slots >= 0, device=rows.device)], slots[slots >= 0]
         if not len(slots):
             return
-        rows = updates if self._sketch is None else self._sketch.of(updates)
         if (np.diff(slots) == 1).all():
             self._buffer[int(slots[0]) : int(slots[-1]) + 1].copy_(rows)
         else:

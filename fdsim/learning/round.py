@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from fdsim.errors import NumericalError
 from fdsim.learning.attendance import Attendance
+from fdsim.learning.contract import Chunk, DigestingTrainer, Needs
 from fdsim.learning.counterfactual import Counterfactual, pour
 from fdsim.learning.gallery import Compared, Gallery, blocks_of, compared
 from fdsim.learning.parcel import Parcel
@@ -99,9 +101,13 @@ class _Game:
             raise ValueError("nobody arrived, so there is nothing to train")
         cohort, blend = self.cohort, self.blend
         losses: list[Tensor] = []
-        chunks = self.task.trainer.train(
-            cohort.params, cohort.arrived, cohort.round_index, work_frac=self.attendance.work_frac
-        )
+        chunks: Iterator[Chunk] = iter(())
+        if isinstance(self.task.trainer, DigestingTrainer) and self._needs_no_update_whole:
+            self._take_digests(self.task.trainer, blend, losses)
+        else:
+            chunks = self.task.trainer.train(
+                cohort.params, cohort.arrived, cohort.round_index, work_frac=self.attendance.work_frac
+            )
         for chunk in self.watch.over("train", chunks):
             with self.watch.on("blend"):
                 positions = np.searchsorted(cohort.arrived, chunk.clients)
@@ -121,6 +127,29 @@ class _Game:
             self.parcel.put("losses", torch.cat(losses))
             if self.gallery is not None:
                 self.parcel.put("products", self.gallery.products())
+
+    @property
+    def _needs_no_update_whole(self) -> bool:
+        compares_whole = self.gallery is not None and self.strategy.comparison.sketch_dim is None
+        return not compares_whole and not self.strategy.stores and self.counterfactual is None
+
+    def _take_digests(self, trainer: DigestingTrainer, blend: Blend, losses: list[Tensor]) -> None:
+        """Adds up what far-away trainers have made of their clients' updates."""
+        cohort = self.cohort
+        needs = Needs(
+            blend.weights, self.strategy.comparison.sketch_dim if self.gallery is not None else None
+        )
+        digests = trainer.digest(
+            cohort.params, cohort.arrived, cohort.round_index, self.attendance.work_frac, needs
+        )
+        for digest in self.watch.over("train", digests):
+            with self.watch.on("blend"):
+                positions = np.searchsorted(cohort.arrived, digest.clients)
+                self.update += digest.weighted
+                self.order.append(positions)
+                losses.append(digest.losses)
+                if self.gallery is not None and digest.sketches is not None:
+                    self.gallery.add_rows(positions, digest.sketches)
 
     def train_off_the_books(self, counterfactual: Counterfactual) -> None:
         """Trains whoever was missing, for measurement alone."""

@@ -14,9 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from fdsim.errors import InputError
+from fdsim.studies.executors.ray import name_among_studies
+from fdsim.studies.executors.ray_tasks import Delivery
 from fdsim.studies.folder import read_study
 from fdsim.studies.launch import StudyChoices, run_study
 from fdsim.studies.plan import Cell
@@ -26,7 +30,11 @@ STUDY = '[study]\nbase = "base.toml"\nseeds = 2\n[study.grid]\n"training.learnin
 ROUNDS = 40
 
 # Ray and its dashboard client warn about their own future; that says nothing about fdsim.
-pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")]
+pytestmark = [
+    pytest.mark.filterwarnings(
+        "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"
+    )
+]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +70,7 @@ class Disturber(SilentStudy):
     def _watch(self, folder: Path, disturb: Any) -> None:
         give_up_s = time.monotonic() + 120
         while time.monotonic() < give_up_s:
-            for path in sorted(folder.glob("cells/*/run.json")):
+            for path in sorted(folder.glob("*/run.json")):
                 manifest = json.loads(path.read_text())
                 if manifest["status"] == "running" and any((path.parent / "checkpoints").rglob("*")):
                     disturb(manifest)
@@ -77,7 +85,13 @@ class Disturber(SilentStudy):
 @pytest.mark.slow
 @pytest.mark.parametrize("results", ["shared", "ship", "url"])
 def test_a_cluster_finds_what_this_machine_finds(
-    cluster: Any, undisturbed: Any, write_study: Any, tmp_path: Path, tables_of: Any, same_tables: Any, results: str
+    cluster: Any,
+    undisturbed: Any,
+    write_study: Any,
+    tmp_path: Path,
+    tables_of: Any,
+    same_tables: Any,
+    results: str,
 ) -> None:
     """Written to a shared folder, sent back to the driver, or put to a URL: the same tables."""
     out, store = tmp_path / "out", tmp_path / "store"
@@ -101,7 +115,9 @@ def test_a_worker_killed_in_the_middle_loses_nothing(
     cluster: Any, undisturbed: Any, write_study: Any, tmp_path: Path, tables_of: Any, same_tables: Any
 ) -> None:
     out = tmp_path / "out"
-    watcher = Disturber(out, lambda manifest: os.kill(manifest["sessions"][-1]["pid"], signal.SIGKILL))
+    watcher = Disturber(
+        out / "cells", lambda manifest: os.kill(manifest["sessions"][-1]["pid"], signal.SIGKILL)
+    )
     choices = StudyChoices(executor="ray", address=cluster.address, results="shared")
     outcome = run_study(write_study(STUDY, rounds=ROUNDS), out, choices, view=watcher)
     assert len(outcome.complete) == 4
@@ -115,25 +131,37 @@ def test_a_worker_killed_in_the_middle_loses_nothing(
 @pytest.mark.slow
 @pytest.mark.parametrize("results", ["shared", "ship"])
 def test_a_node_removed_in_the_middle_loses_nothing(
-    cluster: Any, undisturbed: Any, write_study: Any, tmp_path: Path, tables_of: Any, same_tables: Any, results: str
+    cluster: Any,
+    undisturbed: Any,
+    write_study: Any,
+    tmp_path: Path,
+    tables_of: Any,
+    same_tables: Any,
+    results: str,
 ) -> None:
     """The study starts on two nodes; one of them goes with whatever it was at, and the other takes over."""
     out = tmp_path / "out"
     extra = cluster.add_node(num_cpus=2)
-    if results == "shared":
-        watcher = Disturber(out, lambda manifest: cluster.remove_node(extra))
-    else:
-        watcher = Disturber(out, None)
-        threading.Timer(4.0, cluster.remove_node, args=(extra,)).start()
+    unfinished = out / "cells" if results == "shared" else Delivery(results, name_among_studies(out)).scratch
+    watcher = Disturber(unfinished, lambda manifest: cluster.remove_node(extra))
     choices = StudyChoices(executor="ray", address=cluster.address, results=results)
-    outcome = run_study(write_study(STUDY.replace("seeds = 2", "seeds = 2\nretries = 5"), rounds=ROUNDS), out, choices, view=watcher)
+    outcome = run_study(
+        write_study(STUDY.replace("seeds = 2", "seeds = 2\nretries = 5"), rounds=ROUNDS),
+        out,
+        choices,
+        view=watcher,
+    )
     assert len(outcome.complete) == 4
     assert outcome.failed == ()
+    # Four cells on four cores: the node that went took some of them along.
+    assert watcher.failures
     same_tables(tables_of(out), undisturbed)
 
 
 @pytest.mark.slow
-def test_a_cell_that_fails_goes_on_elsewhere_from_its_checkpoint(cluster: Any, write_study: Any, tmp_path: Path) -> None:
+def test_a_cell_that_fails_goes_on_elsewhere_from_its_checkpoint(
+    cluster: Any, write_study: Any, tmp_path: Path
+) -> None:
     """A model of the user's own raises once; the unfinished cell travels home and out again."""
     study = '[study]\nbase = "base.toml"\n'
     path = write_study(study)
@@ -160,6 +188,29 @@ def test_a_cell_that_fails_goes_on_elsewhere_from_its_checkpoint(cluster: Any, w
     assert len(manifest["sessions"]) == 2
 
 
+@pytest.mark.slow
+def test_one_run_over_two_actors_learns_what_one_process_learns(
+    cluster: Any, study_in: Any, tmp_path: Path
+) -> None:
+    """Weighted sums, sketches and whole updates through a real object store; float64, so that sums agree."""
+    from fdsim.run import RunChoices, run_scenario
+    from fdsim.scenario import load_scenario
+    from fdsim.sharding import Sharding
+    from fdsim.telemetry.reader import open_run
+
+    more = '\n[[strategies]]\nkind = "fdms"\nname = "sketched"\nsketch_dim = 32\n[[strategies]]\nkind = "stale"\n'
+    path = study_in(tmp_path / "world", "", rounds=6, more=more).with_name("base.toml")
+    scenario = load_scenario(path, ['acceleration={ precision = "float64", device = "cpu" }'])
+    run_scenario(scenario, tmp_path / "one")
+    run_scenario(scenario, tmp_path / "two", RunChoices(sharding=Sharding(2, cluster.address)))
+    one, two = open_run(tmp_path / "one").rounds, open_run(tmp_path / "two").rounds
+    exact = ["strategy", "round", "clients_active", "test_accuracy", "pairs_computed", "friend_hit_frac"]
+    pd.testing.assert_frame_equal(two[exact], one[exact])
+    for column in ("test_loss", "train_loss", "update_norm"):
+        np.testing.assert_allclose(two[column], one[column], rtol=1e-9)
+    assert set(one["strategy"]) == {"dropout", "fdms", "sketched", "stale"}
+
+
 def test_an_address_nobody_answers_fails_within_seconds(write_study: Any, tmp_path: Path) -> None:
     pytest.importorskip("ray")
     with socket.socket() as taken:
@@ -182,7 +233,9 @@ def test_an_address_nobody_answers_fails_within_seconds(write_study: Any, tmp_pa
         ({"executor": "ray", "address": "here:there"}, "'there' is not a port"),
     ],
 )
-def test_choices_that_make_no_sense(write_study: Any, tmp_path: Path, choices: dict[str, str], told: str) -> None:
+def test_choices_that_make_no_sense(
+    write_study: Any, tmp_path: Path, choices: dict[str, str], told: str
+) -> None:
     pytest.importorskip("ray")
     with pytest.raises(InputError) as error:
         run_study(write_study(STUDY), tmp_path / "out", StudyChoices(**choices))

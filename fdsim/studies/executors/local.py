@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from fdsim.cluster import usable_cores
 from fdsim.errors import InputError
 from fdsim.studies.cell import CellJob
 from fdsim.studies.executors.base import Advanced, Ended, Event, Failed, Started
@@ -175,13 +176,6 @@ def _room(choices: LocalChoices) -> int:
     if choices.gpus:
         return max(1, int(len(choices.gpus) / (choices.gpus_per_run or 1.0)))
     return max(1, usable_cores() // choices.threads_per_run)
-
-
-def usable_cores() -> int:
-    """The cores this process may use, which containers and job schedulers make fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def visible_gpus() -> tuple[str, ...]:

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import fdsim
+from fdsim.cluster import connect, first_line
 from fdsim.errors import InputError
 from fdsim.scenario import hash_of, parse_scenario
 from fdsim.studies.cell import CellJob
 from fdsim.studies.executors.base import Ended, Event, Failed, Started
-from fdsim.studies.executors.local import usable_cores
 from fdsim.studies.executors.ray_tasks import Answer, Delivery, make_trace_bytes, run_and_deliver
 from fdsim.studies.results import RemoteFolder, pack, unpack
 from fdsim.trace_cache import TraceCache, share
-
-#: How long an address may take to answer before it counts as nobody's.
-_ANSWER_S = 3.0
-_PORTS = {"": 6379, "ray": 10001}
 
 
 @dataclass(frozen=True)
@@ -43,9 +36,7 @@ class RayExecutor:
 
     def __init__(self, choices: RayChoices, study: Path) -> None:
         self._choices = choices
-        self._delivery = Delivery(
-            choices.results or "ship", study=f"{study.name}-{hash_of(str(study.resolve()))[:8]}"
-        )
+        self._delivery = Delivery(choices.results or "ship", name_among_studies(study))
         if self._delivery.results not in ("shared", "ship"):
             RemoteFolder(self._delivery.results).check()
         self._traces = TraceCache(study / "traces")
@@ -164,7 +155,7 @@ class RayExecutor:
             answer: Answer = ray.get(task)
         except ray.exceptions.RayError as error:
             # Machines and processes come and go; the cell itself did nothing wrong.
-            return Failed(job.cell, f"lost by the cluster ({type(error).__name__}: {_first_line(error)})")
+            return Failed(job.cell, f"lost by the cluster ({type(error).__name__}: {first_line(error)})")
         if answer.packed is not None:
             unpack(answer.packed, Path(job.folder))
         if answer.error is not None:
@@ -188,61 +179,10 @@ class RayExecutor:
             ray.shutdown()
 
 
+def name_among_studies(study: Path) -> str:
+    """Tells studies of one name in different folders apart."""
+    return f"{study.name}-{hash_of(str(study.resolve()))[:8]}"
+
+
 def _made_trace(job: CellJob, examples: Any) -> tuple[str, bytes]:
     return job.trace_key, make_trace_bytes(job, examples)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]
-
-
-def connect(address: str | None) -> bool:
-    """Connects to a cluster, and answers whether that was left to this call; an address nobody answers fails fast."""
-    try:
-        import ray
-    except ImportError:
-        raise InputError("--executor ray", "Ray is not installed", "pip install 'fdsim[ray]'") from None
-    if ray.is_initialized():
-        return False
-    address = address or os.environ.get("RAY_ADDRESS") or "local"
-    paths = [str(Path(fdsim.__file__).resolve().parent.parent), os.environ.get("PYTHONPATH", "")]
-    about: dict[str, Any] = {
-        "log_to_driver": False,
-        "logging_level": "ERROR",
-        # Workers find this very fdsim, where the machine has it at the same place.
-        "runtime_env": {"env_vars": {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}},
-    }
-    if address == "local":
-        ray.init(address="local", num_cpus=usable_cores(), include_dashboard=False, **about)
-        return True
-    _require_answer(address)
-    try:
-        ray.init(address=address, **about)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        raise InputError(
-            f"--address {address}", f"no Ray cluster there ({_first_line(error)})", _REMEDY
-        ) from None
-    return True
-
-
-_REMEDY = "start one with `ray start --head`, or use --address local for one on this machine"
-
-
-def _require_answer(address: str) -> None:
-    """Knocks at the cluster's port: Ray itself would go on trying for minutes."""
-    place = address
-    if address == "auto":
-        folder = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"
-        if not folder.exists():
-            return  # Ray knows of no cluster on this machine and says so at once.
-        place = folder.read_text(encoding="utf-8").strip()
-    scheme, _, rest = place.rpartition("://")
-    host, _, port = rest.partition(":")
-    if port and not port.isdigit():
-        raise InputError(f"--address {address}", f"'{port}' is not a port", "as in 10.0.0.1:6379")
-    number = int(port) if port else _PORTS.get(scheme, 6379)
-    try:
-        socket.create_connection((host, number), timeout=_ANSWER_S).close()
-    except OSError as error:
-        told = f"nobody answers at {host}, port {number} ({error.strerror or error})"
-        raise InputError(f"--address {address}", told, _REMEDY) from None

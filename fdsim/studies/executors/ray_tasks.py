@@ -16,9 +16,10 @@ import traceback
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fdsim.catalogue import import_also_from
+from fdsim.data.held import holding
 from fdsim.errors import FdsimError, InputError
 from fdsim.studies.cell import CellJob, run_cell
 from fdsim.studies.results import RemoteFolder, pack, pack_small, unpack
@@ -26,6 +27,7 @@ from fdsim.trace_cache import TraceCache
 
 if TYPE_CHECKING:
     from fdsim.data.datasets import Examples
+    from fdsim.scenario import Scenario
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,11 @@ class Delivery:
     results: str
     study: str
     """Names the study among the unfinished cells of this user on a machine."""
+
+    @property
+    def scratch(self) -> Path:
+        """Where a machine keeps unfinished cells, so that a process that died there can be followed by another."""
+        return Path(tempfile.gettempdir()) / f"fdsim-{getpass.getuser()}" / self.study
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,7 @@ def run_and_deliver(
     began_s = time.perf_counter()
     local = job
     if delivery.results != "shared":
-        scratch = Path(tempfile.gettempdir()) / f"fdsim-{getpass.getuser()}" / delivery.study
+        scratch = delivery.scratch
         local = dataclasses.replace(job, folder=str(scratch / job.cell), traces=str(scratch / "traces"))
     folder = Path(local.folder)
     try:
@@ -98,26 +105,14 @@ def run_and_deliver(
     return Answer(where, node, wall_s=time.perf_counter() - began_s, packed=packed)
 
 
-def _scenario(job: CellJob, examples: Examples) -> Any:
+def _scenario(job: CellJob, examples: Examples) -> Scenario:
     """Makes the job's scenario, with its data taken from the object store instead of from disk or the network."""
     from fdsim.scenario import parse_scenario
 
     for place in job.import_from:
         import_also_from(Path(place))
     scenario = parse_scenario(job.scenario, job.cell)
-    source = type(scenario.data)
-
-    class Held(source):  # type: ignore[misc,valid-type]
-        """A data source whose examples are in memory already."""
-
-        def load(self) -> Examples:
-            return examples
-
-        def labels(self) -> Any:
-            return examples.train_labels
-
-    held = Held.model_construct(**{name: getattr(scenario.data, name) for name in source.model_fields})
-    return scenario.model_copy(update={"data": held})
+    return scenario.model_copy(update={"data": holding(scenario.data, examples)})
 
 
 def _keep_trace(folder: Path, key: str, content: bytes) -> None:

@@ -1,0 +1,77 @@
+"""Reaching a Ray cluster. Ray is never imported unless somebody asks for it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import fdsim
+from fdsim.errors import InputError
+
+#: How long an address may take to answer before it counts as nobody's.
+_ANSWER_S = 3.0
+_PORTS = {"": 6379, "ray": 10001}
+_REMEDY = "start one with `ray start --head`, or use --address local for one on this machine"
+
+
+def usable_cores() -> int:
+    """The cores this process may use, which containers and job schedulers make fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def first_line(error: Exception) -> str:
+    """Answers with the first line of what an error says; Ray's go on for pages."""
+    return str(error).strip().split("\n")[0]
+
+
+def connect(address: str | None) -> bool:
+    """Connects to a cluster, and answers whether that was left to this call; an address nobody answers fails fast."""
+    try:
+        import ray
+    except ImportError:
+        raise InputError("--executor ray", "Ray is not installed", "pip install 'fdsim[ray]'") from None
+    if ray.is_initialized():
+        return False
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    paths = [str(Path(fdsim.__file__).resolve().parent.parent), os.environ.get("PYTHONPATH", "")]
+    about: dict[str, Any] = {
+        "log_to_driver": False,
+        "logging_level": "ERROR",
+        # Workers find this very fdsim, where the machine has it at the same place.
+        "runtime_env": {"env_vars": {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}},
+    }
+    if address == "local":
+        ray.init(address="local", num_cpus=usable_cores(), include_dashboard=False, **about)
+        return True
+    _require_answer(address)
+    try:
+        ray.init(address=address, **about)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise InputError(
+            f"--address {address}", f"no Ray cluster there ({first_line(error)})", _REMEDY
+        ) from None
+    return True
+
+
+def _require_answer(address: str) -> None:
+    """Knocks at the cluster's port: Ray itself would go on trying for minutes."""
+    place = address
+    if address == "auto":
+        folder = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"
+        if not folder.exists():
+            return  # Ray knows of no cluster on this machine and says so at once.
+        place = folder.read_text(encoding="utf-8").strip()
+    scheme, _, rest = place.rpartition("://")
+    host, _, port = rest.partition(":")
+    if port and not port.isdigit():
+        raise InputError(f"--address {address}", f"'{port}' is not a port", "as in 10.0.0.1:6379")
+    number = int(port) if port else _PORTS.get(scheme, 6379)
+    try:
+        socket.create_connection((host, number), timeout=_ANSWER_S).close()
+    except OSError as error:
+        told = f"nobody answers at {host}, port {number} ({error.strerror or error})"
+        raise InputError(f"--address {address}", told, _REMEDY) from None
