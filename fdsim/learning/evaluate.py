@@ -46,8 +46,10 @@ class Examiner:
         self.label_mix = label_mix
         self.slots = Slots.of(module)
         features = max(int(np.prod(samples.input_shape)), 1)
-        # About 64 MB of inputs at once: big enough to be quick, small enough for any accelerator.
-        self.batch = max(64, min(4096, 16_000_000 // features))
+        self.on_cpu = samples.labels.device.type == "cpu"
+        # A GPU wants about 64 MB of inputs at once. A CPU is two to three times quicker when the first layer's
+        # outputs stay in its cache, and with the channels of a pixel side by side.
+        self.batch = max(64, min(500 if self.on_cpu else 4096, 16_000_000 // features))
 
     @torch.inference_mode()
     def evaluate(self, params: torch.Tensor) -> Evaluation:
@@ -60,6 +62,8 @@ class Examiner:
         for first in range(0, len(labels), self.batch):
             rows = torch.arange(first, min(first + self.batch, len(labels)), device=labels.device)
             inputs, truth = self.samples.take(rows)
+            if self.on_cpu and inputs.dim() == 4:
+                inputs = inputs.contiguous(memory_format=torch.channels_last)
             logits = torch.func.functional_call(self.module, weights, (inputs,))
             loss += cross_entropy(logits, truth, reduction="sum")
             right.index_add_(0, truth, (logits.argmax(dim=1) == truth).to(right.dtype))
