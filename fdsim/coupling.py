@@ -60,8 +60,7 @@ def assign(
 
 
 def mutual_information(cluster: np.ndarray, completion_frac: np.ndarray) -> float:
-    """Mutual information in bits between a client's cluster and whether it completes a round it was asked
-    for.
+    """Mutual information in bits between a client's cluster and whether it completes a round.
 
     `cluster` [K] is each client's cluster, `completion_frac` [K] the share of its rounds it completed (NaN
     for a client never asked, which is left out). 0 means that dropout says nothing about data; 1 bit is the

@@ -1,0 +1,1 @@
+"""The fleet: laws, devices and server on a SimPy clock; never imports torch."""

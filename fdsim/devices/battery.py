@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from itertools import pairwise
 from typing import ClassVar, NamedTuple
 
 from pydantic import Field, field_validator
@@ -175,20 +174,20 @@ class Tapered(Pack):
             return INF
         peak_w, taper_j, floor_j = self._regions(full_j)
         bounds = (0.0, taper_j, floor_j, full_j)
-        total_s = 0.0
         rising = level_j > charge_j
-        for low_j, high_j in list(pairwise(bounds))[:: 1 if rising else -1]:
-            start_j, end_j = (max(charge_j, low_j), min(level_j, high_j))
-            if not rising:
-                start_j, end_j = min(charge_j, high_j), max(level_j, low_j)
-            if (end_j - start_j) * (1 if rising else -1) <= 0.0:
+        total_s = 0.0
+        for part in (0, 1, 2) if rising else (2, 1, 0):
+            # The stretch of the way that lies in this part of the law.
+            start_j = min(max(charge_j, bounds[part]), bounds[part + 1])
+            end_j = min(max(level_j, bounds[part]), bounds[part + 1])
+            if start_j == end_j:
                 continue
-            if low_j == taper_j:
+            if part == 1:
                 rate = peak_w / (full_j - taper_j)
                 total_s += _exponential_time(start_j, end_j, full_j - load_w / rate, rate)
             else:
-                net_w = (peak_w if low_j < taper_j else peak_w * self.floor_frac) - load_w
-                total_s += (end_j - start_j) / net_w if (net_w > 0.0) == rising and net_w != 0.0 else INF
+                net_w = (peak_w if part == 0 else peak_w * self.floor_frac) - load_w
+                total_s += (end_j - start_j) / net_w if net_w != 0.0 and (net_w > 0.0) == rising else INF
         return total_s
 
 

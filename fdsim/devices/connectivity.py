@@ -60,8 +60,7 @@ class Bandwidth(Table):
 
     @cached_property
     def spreads(self) -> tuple[float, float]:
-        """Standard deviations of ln(rate) between devices and within a device, which add up to `ln_sd`² in
-        square."""
+        """Standard deviations of ln(rate) between and within devices; their squares add up to ln_sd²."""
         within = math.sqrt(math.log1p(self.session_cv**2))
         return math.sqrt(max(0.0, self.ln_sd**2 - within**2)), min(within, self.ln_sd)
 
@@ -126,8 +125,7 @@ class OnOff(Connectivity):
 
 
 class Mobile(Connectivity):
-    """A phone between Wi-Fi, cellular and nothing: Wi-Fi comes and goes, and cellular covers some of the
-    gaps."""
+    """A phone on Wi-Fi that comes and goes, with cellular in some of the gaps."""
 
     wifi_on: Lengths = Lengths(median_s=2465.0, ln_sd=2.06)
     wifi_off: Lengths = Lengths(median_s=2697.0, ln_sd=1.86)
@@ -158,8 +156,7 @@ class Mobile(Connectivity):
 
 
 class HomeWifi(Connectivity):
-    """A phone that is at home, on Wi-Fi, from evening to morning and on the move, mostly on cellular, by
-    day."""
+    """A phone that is at home on Wi-Fi from evening to morning, and on the move by day."""
 
     leave_hour: float = Field(default=8.0, ge=4, lt=14, description="mean hour of leaving home")
     return_hour: float = Field(default=18.0, ge=14, lt=24, description="mean hour of coming home")

@@ -165,8 +165,7 @@ class Device(Surroundings):
             self.t_s = t_s
 
     def _pass_screens(self, to_s: float) -> None:
-        """Lives through changes of the screen, by far the most frequent ones, until something else comes
-        first.
+        """Lives through changes of the screen, the most frequent ones, until something else comes.
 
         Whatever the screen does, no charge level is met before `_bound_s`, so that levels need no thought
         here.

@@ -64,8 +64,7 @@ class Answer:
 
 
 def check_in(device: Device, now_s: float) -> Answer:
-    """The first phase, which takes no time: the answer begins, and ends at once if the device is not
-    eligible."""
+    """Begins the answer, and ends it at once if the device is not eligible; takes no time."""
     device.advance(now_s)
     network = device.link.network if device.online else Network.none
     answer = Answer(now_s, device.soc, int(network))

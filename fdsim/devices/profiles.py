@@ -57,8 +57,7 @@ def sources(name: str) -> dict[str, str]:
 
 
 def merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """Lays a group's own tables over a profile's: key by key, but a table of another kind replaces the
-    whole one."""
+    """Lays own tables over a base's, key by key; a table of another kind replaces the whole one."""
     result = dict(base)
     for key, value in own.items():
         below = result.get(key)

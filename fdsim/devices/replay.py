@@ -1,5 +1,4 @@
-"""Replay laws: measured on/off intervals drive a device's link, screen and charger; battery and compute
-stay simulated."""
+"""Replay laws: measured intervals drive link, screen and charger; battery and compute stay simulated."""
 
 from __future__ import annotations
 
@@ -136,8 +135,7 @@ def _networks(seen: Observed) -> Iterator[tuple[Network, float]]:
 
 
 class ReplayUsage(Usage):
-    """Replays a measured trace's screen and charger (or its plain availability, taken as idle and
-    charging)."""
+    """Replays a measured trace's screen and charger (or its availability, as idle and charging)."""
 
     path: str = Field(description="an availability file, as `fdsim trace import` makes them")
     assignment: Assignment = Field(default="random", description="which device replays which row")

@@ -1,5 +1,4 @@
-"""What happens to a device from outside: links, screen, charger, outages and crashes come and go in
-spells."""
+"""What happens to a device from outside: link, screen, charger, outages and crashes come and go."""
 
 from __future__ import annotations
 

@@ -14,8 +14,7 @@ from fdsim.devices.spells import Switch
 
 
 class Trouble(Table):
-    """One `[[trouble]]` entry: an outage that hits all devices of a site, of a cell, or of the fleet at
-    once."""
+    """One `[[trouble]]` entry: an outage that hits a site, a cell, or the whole fleet at once."""
 
     name: str = "outage"
     site: str = Field(default="", description="the site it hits; with no site and no cell it hits everybody")

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import simpy
 
+from fdsim.catalogue import nearest
+from fdsim.devices.connectivity import Bandwidth
 from fdsim.devices.device import Device
 from fdsim.devices.fleet import DeviceGroup
 from fdsim.devices.local_round import ROUND_CLOSED, Answer, Job, Track, check_in, race
@@ -19,6 +21,7 @@ from fdsim.devices.share import SharedCell
 from fdsim.devices.spells import HOUR_S
 from fdsim.devices.surroundings import OnEvent, Outage
 from fdsim.devices.trouble import Cell, Timeline, Trouble
+from fdsim.errors import ScenarioError
 from fdsim.rng import stream
 from fdsim.trace import NONE, Cause, Outcome, Phase, TraceRound, blank_round
 from fdsim.workload import Workload
@@ -84,10 +87,57 @@ class Participant:
                 self._watcher.interrupt()
 
 
+def _check(setting: FleetSetting) -> None:
+    """Refuses a setting whose parts contradict each other."""
+    if len(setting.workload.samples) != setting.devices:
+        raise ScenarioError(
+            "fleet",
+            f"{setting.devices} devices cannot do the work of {len(setting.workload.samples)} clients",
+        )
+    cells = [cell.name for cell in setting.cells]
+    for name in cells:
+        if cells.count(name) > 1:
+            raise ScenarioError("cells", f"'{name}' is there twice")
+    for index, group in enumerate(setting.fleet):
+        if group.cell and cells and group.cell not in cells:
+            raise ScenarioError(
+                f"fleet[{index}].cell", f"no cell called '{group.cell}'" + nearest(group.cell, cells)
+            )
+        if group.cell and not cells and all(t.cell != group.cell for t in setting.trouble):
+            raise ScenarioError(
+                f"fleet[{index}].cell", f"no cell called '{group.cell}'", "add a [[cells]] table of that name"
+            )
+    for index, trouble in enumerate(setting.trouble):
+        for kind in ("site", "cell"):
+            name, known = getattr(trouble, kind), sorted({getattr(g, kind) for g in setting.fleet} - {""})
+            if name and name not in known:
+                raise ScenarioError(
+                    f"trouble[{index}].{kind}", f"no group has {kind} = '{name}'" + nearest(name, known)
+                )
+    rtt_s = max((_round_trips_s(group) for group in setting.fleet), default=0.0)
+    if setting.server.deadline_s <= rtt_s:
+        raise ScenarioError(
+            "server.deadline_s",
+            f"{setting.server.deadline_s:g} s is shorter than the {rtt_s:g} s that the round trips alone take",
+            "a deadline is in seconds; rounds on phones last minutes",
+        )
+
+
+def _round_trips_s(group: DeviceGroup) -> float:
+    """The time a group's round trips take on its nearest network, down and up."""
+    times = [
+        value.rtt_s
+        for name in type(group.connectivity).model_fields
+        if isinstance(value := getattr(group.connectivity, name), Bandwidth)
+    ]
+    return 2 * group.handshakes * min(times, default=0.0)
+
+
 class World:
     """Devices, cells and a server on one clock."""
 
     def __init__(self, setting: FleetSetting, on_event: OnEvent | None = None) -> None:
+        _check(setting)
         self.setting = setting
         self.start_s = setting.server.start_hour * HOUR_S
         self.env = simpy.Environment(initial_time=self.start_s)

@@ -1,0 +1,1 @@
+"""Other sources of a trace than a fleet."""

@@ -21,8 +21,7 @@ class FixedRatio(MaskedParticipation):
     alpha: float = Field(ge=0, lt=1, description="share of the clients that drop out of a round")
 
     def masks(self, setting: ParticipationSetting, rng: np.random.Generator) -> Iterator[np.ndarray]:
-        """A split of the total over the clusters (everybody is one cluster when they are not known), then
-        who."""
+        """First how many of each cluster, then who; without known clusters everybody is one cluster."""
         active_count = max(1, round((1.0 - self.alpha) * self.clients))
         clusters = self._clusters(setting, active_count)
         splits = Splits([len(members) for members in clusters], active_count)

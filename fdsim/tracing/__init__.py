@@ -1,0 +1,1 @@
+"""Measured availability and statistics of traces."""

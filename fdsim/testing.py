@@ -1,0 +1,170 @@
+"""Contracts of the device families, to run on a class of your own.
+
+    from fdsim.testing import check_connectivity
+    from my_models import Commuter
+
+    def test_commuter() -> None:
+        check_connectivity(Commuter(tunnel_s=900))
+
+Each check raises `ContractError`, which says what was promised and what was found.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from itertools import islice
+
+import numpy as np
+
+from fdsim.devices.battery import Battery, Flow
+from fdsim.devices.compute import Compute
+from fdsim.devices.connectivity import Connectivity
+from fdsim.devices.selection import Selection
+from fdsim.devices.spells import Switch
+from fdsim.devices.usage import Usage
+from fdsim.errors import FdsimError
+from fdsim.participation.base import Participation, ParticipationSetting
+from fdsim.rng import stream
+from fdsim.trace import NONE, Network, Outcome, Phase
+from fdsim.workload import NetCost
+
+_SPELLS = 200
+
+
+class ContractError(FdsimError):
+    """A component does not keep what its family promises."""
+
+
+def _must(kept: bool, promise: str, found: object = "") -> None:
+    if not kept:
+        raise ContractError(promise + (f", but: {found}" if found != "" else ""))
+
+
+def _same_twice(draw: Callable[[np.random.Generator], Iterable[object]], what: str) -> None:
+    first, second = (list(islice(draw(stream(7, "contract")), 20)) for _ in range(2))
+    _must(first == second, f"{what} hangs on nothing but its fields and the generator it is given")
+
+
+def check_battery(battery: Battery) -> None:
+    """Charge stays between empty and full, moves the right way, and is met when `time_to_level` says."""
+    full_j = battery.full_j(0.0)
+    _must(0.0 < full_j < math.inf, "full_j is positive and finite", full_j)
+    _must(battery.full_j(100.0 * full_j) <= full_j, "a battery does not grow with age")
+    for plugged in (False, True):
+        for load_w in (0.0, 0.3, 2.0, 6.0):
+            flow = Flow(load_w, plugged, full_j)
+            for soc in (0.0, 0.1, 0.5, 0.79, 0.8, 0.9, 0.995, 1.0):
+                _check_flow(battery, soc * full_j, flow)
+
+
+def _check_flow(battery: Battery, charge_j: float, flow: Flow) -> None:
+    where = f"charge {charge_j / flow.full_j:.1%}, {flow}"
+    last_j = charge_j
+    for time_s in (0.0, 1.0, 60.0, 3_600.0, 86_400.0):
+        after_j = battery.after(charge_j, time_s, flow)
+        _must(0.0 <= after_j <= flow.full_j * (1 + 1e-12), "the charge stays between empty and full", where)
+        _must(time_s > 0 or after_j == charge_j, "no time changes nothing", where)
+        if not flow.plugged:
+            _must(after_j <= last_j, "an unplugged battery never gains", where)
+        half_j = battery.after(battery.after(charge_j, time_s / 3, flow), time_s * 2 / 3, flow)
+        _must(math.isclose(half_j, after_j, rel_tol=1e-9, abs_tol=1e-9 * flow.full_j), "time adds up", where)
+        last_j = after_j
+    for level in (0.0, 0.15, 0.5, 0.85, 1.0):
+        level_j = level * flow.full_j
+        time_s = battery.time_to_level(charge_j, level_j, flow)
+        _must(time_s >= 0.0, "time_to_level is not negative", where)
+        if time_s < 1e8:
+            found_j = battery.after(charge_j, time_s, flow)
+            close = math.isclose(found_j, level_j, rel_tol=1e-6, abs_tol=1e-6 * flow.full_j)
+            _must(
+                close,
+                f"the level {level:.0%} is met when time_to_level says",
+                f"{where}: {found_j / flow.full_j:.3%}",
+            )
+
+
+def _check_switches(spells: Iterable[Switch], what: str) -> None:
+    for on, length_s in islice(spells, _SPELLS):
+        _must(isinstance(on, bool | np.bool_), f"{what} is on or off", on)
+        _must(length_s > 0.0, f"a spell of the {what} has a length above 0", length_s)
+
+
+def check_connectivity(law: Connectivity) -> None:
+    """Spells have positive lengths, and online ones a network with rates."""
+    law = law.for_device(0, 7)
+    for spell in islice(law.spells(stream(7, "contract")), _SPELLS):
+        _must(spell.length_s > 0.0, "a spell has a length above 0", spell)
+        if spell.online:
+            _must(spell.network != Network.none, "an online spell has a network", spell)
+            _must(
+                spell.down_bps > 0 and spell.up_bps > 0 and spell.rtt_s >= 0,
+                "an online spell has rates",
+                spell,
+            )
+    _same_twice(law.spells, "connectivity")
+
+
+def check_usage(law: Usage) -> None:
+    """Spells of screen and charger have positive lengths."""
+    law = law.for_device(0, 7)
+
+    def charger() -> Iterable[Switch]:
+        return law.charger(stream(7, "charger"))
+
+    _check_switches(law.screen(stream(7, "contract"), lambda: iter(charger())), "screen")
+    _check_switches(charger(), "charger")
+    _same_twice(law.charger, "the charger")
+    _same_twice(lambda rng: law.screen(rng, lambda: iter(charger())), "the screen")
+
+
+def check_compute(law: Compute) -> None:
+    """More work takes longer, speeds are positive, and heat never makes a device faster."""
+    cost = NetCost(forward_flops=1e6, depthwise_frac=0.2, parameters=1000)
+    for client in range(20):
+        _must(0.0 < law.speed(stream(7, client)) < math.inf, "speed is positive and finite")
+        _must(0.0 <= law.load(stream(7, client)) < 1.0, "background load lies in [0, 1)")
+    _must(law.work(cost, 0) == 0.0, "no samples are no work")
+    _must(0.0 < law.work(cost, 10) < law.work(cost, 20), "more samples are more work")
+    hot_s, last = 0.0, math.inf
+    for _ in range(20):
+        pace, steady_s = law.pace(hot_s)
+        _must(0.0 < pace <= last, "the pace is positive and does not rise with heat", pace)
+        _must(steady_s > 0.0, "a pace holds for some time", steady_s)
+        if steady_s == math.inf:
+            return
+        hot_s, last = hot_s + steady_s, pace
+
+
+def check_selection(law: Selection) -> None:
+    """Only candidates are chosen, each once, ascending, and no more than wanted by a law that counts."""
+    for clients in (1, 7, 100):
+        target = law.target(clients)
+        _must(0 < target <= clients, f"the target of {clients} clients lies in 1..{clients}", target)
+        candidates = np.arange(0, 2 * clients, 2)
+        chosen = law.choose(candidates, target, stream(7, "contract"))
+        _must(len(np.unique(chosen)) == len(chosen), "nobody is chosen twice")
+        _must(bool(np.isin(chosen, candidates).all()), "only candidates are chosen")
+        _must(bool((np.diff(chosen) > 0).all()), "the chosen ascend")
+        _must(len(law.choose(candidates[:0], 0, stream(7, "contract"))) == 0, "nobody is chosen of nobody")
+
+
+def check_participation(source: Participation, rounds: int = 5) -> None:
+    """Each round has exactly one outcome per client, a cause for every dropout, and time that goes on."""
+    setting = ParticipationSetting(rounds, 7, 60.0, np.arange(source.client_count) % 2)
+    made = list(source.rounds(setting))
+    _must(len(made) == rounds, f"{rounds} rounds are made when {rounds} are asked for", len(made))
+    for index, r in enumerate(made):
+        _must(r.round == index, "rounds count up from 0", r.round)
+        _must(r.clients == source.client_count, "every client has a row", r.clients)
+        _must(bool(np.isin(r.outcome, list(Outcome)).all()), "every client has an outcome")
+        _must(
+            bool(((r.cause != NONE) == (r.outcome == Outcome.dropped)).all()),
+            "dropouts, and only they, have a cause",
+        )
+        arrived = r.phase[r.outcome == Outcome.completed]
+        _must(bool((arrived == Phase.upload).all()), "who completed had come to the upload")
+        _must(index == 0 or r.round_start_s >= made[index - 1].round_start_s, "time goes on")
+    again = list(source.rounds(setting))
+    same = all(np.array_equal(a.outcome, b.outcome) for a, b in zip(made, again, strict=True))
+    _must(same, "the same setting gives the same rounds")

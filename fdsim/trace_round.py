@@ -1,0 +1,192 @@
+"""The records of a trace: one round, its codes, and the Arrow schema with the same names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+SCHEMA_VERSION = 1
+#: Code of a cause, phase or network that does not apply.
+NONE = -1
+
+
+class Outcome(IntEnum):
+    """What became of a client in a round."""
+
+    completed = 0
+    dropped = 1
+    not_selected = 2
+
+
+class Cause(IntEnum):
+    """Why a client dropped out."""
+
+    offline = 0
+    battery_low = 1
+    battery_empty = 2
+    in_use = 3
+    unplugged = 4
+    metered = 5
+    link_lost = 6
+    deadline = 7
+    outage = 8
+    crashed = 9
+    scripted = 10
+    abandoned = 11
+
+
+class Phase(IntEnum):
+    """How far into its local round a client had come."""
+
+    check_in = 0
+    download = 1
+    train = 2
+    upload = 3
+
+
+class Network(IntEnum):
+    """The link a client was on when its round began."""
+
+    none = 0
+    wifi = 1
+    cellular = 2
+
+
+ENUMS: dict[str, type[IntEnum]] = {"outcome": Outcome, "cause": Cause, "phase": Phase, "network": Network}
+WORDS = pa.dictionary(pa.int8(), pa.string())
+
+#: trace.parquet, column by column.
+SCHEMA = pa.schema(
+    [
+        ("round", pa.int32()),
+        ("client", pa.int32()),
+        ("outcome", WORDS),
+        ("cause", WORDS),
+        ("phase", WORDS),
+        ("progress", pa.float32()),
+        ("start_s", pa.float64()),
+        ("end_s", pa.float64()),
+        ("download_s", pa.float32()),
+        ("train_s", pa.float32()),
+        ("upload_s", pa.float32()),
+        ("soc_start", pa.float32()),
+        ("soc_end", pa.float32()),
+        ("energy_j", pa.float32()),
+        ("bytes_down", pa.int64()),
+        ("bytes_up", pa.int64()),
+        ("network", WORDS),
+        ("round_start_s", pa.float64()),
+        ("round_end_s", pa.float64()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class TraceRound:
+    """One round of a trace: what became of each of the K clients.
+
+    Arrays are [K], codes are of the enums above. `progress` is the share of the local training work done, 0..1.
+    Times are simulated seconds since midnight of day 0; NaN where a phase was not reached. A client that was
+    not selected has NaN times and no cause.
+    """
+
+    round: int
+    round_start_s: float
+    round_end_s: float
+    outcome: np.ndarray
+    cause: np.ndarray
+    phase: np.ndarray
+    progress: np.ndarray
+    start_s: np.ndarray
+    end_s: np.ndarray
+    download_s: np.ndarray
+    train_s: np.ndarray
+    upload_s: np.ndarray
+    soc_start: np.ndarray
+    soc_end: np.ndarray
+    energy_j: np.ndarray
+    bytes_down: np.ndarray
+    bytes_up: np.ndarray
+    network: np.ndarray
+
+    @property
+    def clients(self) -> int:
+        """The number of clients K."""
+        return len(self.outcome)
+
+    @property
+    def selected(self) -> np.ndarray:
+        """The clients that were asked to take part, ascending."""
+        return np.flatnonzero(self.outcome != Outcome.not_selected)
+
+    @property
+    def completed(self) -> np.ndarray:
+        """The clients whose update arrived, ascending."""
+        return np.flatnonzero(self.outcome == Outcome.completed)
+
+    @property
+    def dropped(self) -> np.ndarray:
+        """The clients that were asked and whose update did not arrive, ascending."""
+        return np.flatnonzero(self.outcome == Outcome.dropped)
+
+
+_NUMPY_TYPES: dict[str, Any] = {
+    field.name: np.int8 if pa.types.is_dictionary(field.type) else field.type.to_pandas_dtype()
+    for field in SCHEMA
+}
+CLIENT_COLUMNS = tuple(f.name for f in fields(TraceRound) if not f.name.startswith("round"))
+
+
+def blank_round(round_index: int, clients: int, start_s: float, end_s: float) -> TraceRound:
+    """Makes a round in which nobody was selected; fill its arrays in place while building it."""
+    blanks: dict[str, np.ndarray] = {}
+    for name in CLIENT_COLUMNS:
+        kind = _NUMPY_TYPES[name]
+        fill: float = (
+            NONE if name in ENUMS else (np.nan if name.endswith("_s") or name.startswith("soc") else 0)
+        )
+        blanks[name] = np.full(clients, fill, dtype=kind)
+    blanks["outcome"][:] = Outcome.not_selected
+    return TraceRound(round=round_index, round_start_s=start_s, round_end_s=end_s, **blanks)
+
+
+def plain_round(
+    round_index: int, active: np.ndarray, interval_s: float, cause: Cause = Cause.scripted
+) -> TraceRound:
+    """Makes a round from nothing but a mask [K] of who was active, for sources that know no devices."""
+    made = blank_round(round_index, len(active), round_index * interval_s, (round_index + 1) * interval_s)
+    made.outcome[:] = np.where(active, Outcome.completed, Outcome.dropped)
+    made.cause[~active] = cause
+    made.phase[:] = np.where(active, Phase.upload, Phase.check_in)
+    made.progress[active] = 1.0
+    made.start_s[:] = made.round_start_s
+    made.end_s[:] = np.where(active, made.round_end_s, made.round_start_s)
+    return made
+
+
+def to_table(rounds: Iterable[TraceRound]) -> pa.Table:
+    """Turns rounds into rows of `SCHEMA`."""
+    rounds = list(rounds)
+    columns: list[pa.Array] = []
+    for field in SCHEMA:
+        if field.name == "client":
+            parts = [np.arange(r.clients, dtype=np.int32) for r in rounds]
+        elif field.name.startswith("round"):
+            parts = [
+                np.full(r.clients, getattr(r, field.name), dtype=_NUMPY_TYPES[field.name]) for r in rounds
+            ]
+        else:
+            parts = [np.asarray(getattr(r, field.name), dtype=_NUMPY_TYPES[field.name]) for r in rounds]
+        values = np.concatenate(parts) if parts else np.empty(0, dtype=_NUMPY_TYPES[field.name])
+        if field.name in ENUMS:
+            words = pa.array([member.name for member in ENUMS[field.name]])
+            codes = pa.array(values, mask=values < 0)
+            columns.append(pa.DictionaryArray.from_arrays(codes, words))
+        else:
+            columns.append(pa.array(values, type=field.type))
+    return pa.Table.from_arrays(columns, schema=SCHEMA)
