@@ -14,6 +14,7 @@ from fdsim.cli_list import app as list_app
 from fdsim.cli_report import report
 from fdsim.cli_runs import columns, runs, show, verify
 from fdsim.cli_study import compare, study
+from fdsim.cli_theory import theory
 from fdsim.cli_trace import app as trace_app
 from fdsim.errors import FdsimError
 
@@ -33,6 +34,7 @@ app.command()(show)
 app.command()(study)
 app.command()(compare)
 app.command()(report)
+app.command()(theory)
 
 ScenarioFile = Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (TOML).")]
 Overrides = Annotated[

@@ -1,0 +1,56 @@
+"""The verb `theory`: the paper's bounds beside what a run measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def theory(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    strategy: Annotated[
+        str | None, typer.Option(help="Whose R to estimate from; by default the first strategy that has one.")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option(help="Also write the table by round to this file.")] = None,
+) -> None:
+    """Show the paper's constants and bounds, estimated from a run, beside what was measured."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from fdsim.telemetry.reader import Run
+    from fdsim.theory import theory_of
+
+    panel = theory_of(Run(run), strategy)
+    known = panel.constants
+    console = Console()
+    console.print(f"estimated from R of {panel.strategy}; friends: {panel.friends}")
+    console.print(
+        f"K {known.clients}  T {known.rounds}  σ_P² {known.sigma_p2:.4g}  σ_F² {known.sigma_f2:.4g}  β {known.beta:.3g}  "
+        f"δ_min {known.delta_min:.3g}  δ_f {known.delta_f:.3g}  B_max {known.b_max}"
+    )
+    errors = Table(title="Σ‖e_t‖² measured, and its bounds", title_justify="left")
+    for name in ("strategy", "measured", "Ψ̄ (dropout)", "Ψ* (true friends)", "fdms (theorem)"):
+        errors.add_column(name, justify="left" if name == "strategy" else "right")
+    for row in panel.errors.itertuples():
+        numbers = (row.error_sum, row.psi_bar, row.psi_star, row.psi_fdms)
+        errors.add_row(str(row.strategy), *(_number(float(number)) for number in numbers))
+    console.print(errors)
+    rounds = Table(title="by round", title_justify="left")
+    for name in ("round", "missing", "misselected", "bound", "Θ_t"):
+        rounds.add_column(name, justify="right")
+    step = max(1, len(panel.rounds) // 10)
+    for row in panel.rounds.iloc[::step].itertuples():
+        shares = (row.missing_frac, row.misselection, row.misselection_bound)
+        rounds.add_row(
+            str(row.round), *(_number(float(share)) for share in shares), _number(float(row.theta))
+        )
+    console.print(rounds)
+    if csv is not None:
+        panel.rounds.to_csv(csv, index=False)
+        console.print(f"written: {csv}")
+
+
+def _number(value: float) -> str:
+    return "–" if value != value else "∞" if value == float("inf") else f"{value:.3g}"
