@@ -33,19 +33,17 @@ def theory(
     errors = Table(title="Σ‖e_t‖² measured, and its bounds", title_justify="left")
     for name in ("strategy", "measured", "Ψ̄ (dropout)", "Ψ* (true friends)", "fdms (theorem)"):
         errors.add_column(name, justify="left" if name == "strategy" else "right")
-    for row in panel.errors.itertuples():
-        numbers = (row.error_sum, row.psi_bar, row.psi_star, row.psi_fdms)
-        errors.add_row(str(row.strategy), *(_number(float(number)) for number in numbers))
+    measures = panel.errors[["error_sum", "psi_bar", "psi_star", "psi_fdms"]].to_numpy(dtype=float)
+    for label, numbers in zip(panel.errors["strategy"], measures, strict=True):
+        errors.add_row(str(label), *map(_number, numbers))
     console.print(errors)
     rounds = Table(title="by round", title_justify="left")
     for name in ("round", "missing", "misselected", "bound", "Θ_t"):
         rounds.add_column(name, justify="right")
     step = max(1, len(panel.rounds) // 10)
-    for row in panel.rounds.iloc[::step].itertuples():
-        shares = (row.missing_frac, row.misselection, row.misselection_bound)
-        rounds.add_row(
-            str(row.round), *(_number(float(share)) for share in shares), _number(float(row.theta))
-        )
+    columns = ["round", "missing_frac", "misselection", "misselection_bound", "theta"]
+    for numbers in panel.rounds[columns].to_numpy(dtype=float)[::step]:
+        rounds.add_row(str(int(numbers[0])), *map(_number, numbers[1:]))
     console.print(rounds)
     if csv is not None:
         panel.rounds.to_csv(csv, index=False)
