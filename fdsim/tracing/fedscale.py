@@ -46,12 +46,17 @@ def _numbers(entry: Any, key: str, place: str) -> np.ndarray:
         found = np.asarray(entry[key], dtype=np.float64)
     except (TypeError, ValueError):
         raise TraceError(place, f"'{key}' is not a list of numbers") from None
+    if not np.isfinite(found).all():
+        raise TraceError(place, f"'{key}' has a number that is not finite")
     return found
 
 
 def _from_intervals(name: str, entry: Any, place: str) -> Observed:
     active, inactive = _numbers(entry, "active", place), _numbers(entry, "inactive", place)
-    span_s = float(_numbers(entry, "finish_time", place))
+    span = _numbers(entry, "finish_time", place)
+    if span.ndim:
+        raise TraceError(place, "'finish_time' is not a number")
+    span_s = float(span)
     if active.ndim != 1 or active.shape != inactive.shape:
         raise TraceError(place, f"{active.size} starts do not match {inactive.size} ends")
     # Logs may run on past the span; the last interval is cut there.
