@@ -31,6 +31,9 @@ class Evaluation(Protocol):
     def accuracy(self) -> float: ...
     @property
     def loss(self) -> float: ...
+    @property
+    def per_client(self) -> np.ndarray:
+        """[K] accuracy on test data with each client's own label mix."""
 
 
 class Trainer(Protocol):

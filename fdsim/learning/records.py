@@ -100,6 +100,7 @@ def client_rows(account: Account, true_cluster: np.ndarray | None) -> ClientRows
         similarity=similarity,
         stood_in_for=stood_in_for,
         weight=weight,
+        test_accuracy=blank() if account.evaluation is None else account.evaluation.per_client,
         train_loss=train_loss,
         substitution_error=error,
         substitution_cosine=cosine,

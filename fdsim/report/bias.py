@@ -115,28 +115,20 @@ def accuracy_by_group(data: RunData) -> Figure | Remark:
     title = "Final accuracy by class, cluster and device"
     if data.presence is None:
         return Remark(title, "There is no trace yet.")
-    final = {
-        label: accuracy for label in data.strategies if (accuracy := _class_accuracy(data, label)) is not None
-    }
+    final = {label: seen for label in data.strategies if (seen := _client_accuracy(data, label)) is not None}
     if not final:
-        return Remark(title, "Accuracy by class was not recorded in this run.")
+        return Remark(title, "Nothing was evaluated yet, or the clients table was not kept.")
     found, why = groupings(data)
-    classes = len(next(iter(final.values())))
-    mix = next((g.member for g in found if g.key == "class"), None)
-    if mix is None:
-        found = []
-    by_class = Grouping("class", [f"class {c}" for c in range(classes)], np.eye(classes))
     views = {}
-    for grouping in [*(g for g in found if g.key != "class"), by_class]:
-        # A group's accuracy is that on test data with the group's own mix of labels.
-        weight = (
-            np.eye(classes)
-            if grouping.key == "class" or mix is None
-            else grouping.member.T @ mix[:, :classes]
-        )
-        weight = weight / np.maximum(weight.sum(axis=1, keepdims=True), 1e-12)
-        values = {label: weight @ np.nan_to_num(accuracy) for label, accuracy in final.items()}
-        views[grouping.key] = _dots(data, grouping, values)
+    for grouping in found:
+        values = {label: _of_groups(grouping, accuracy) for label, accuracy in final.items()}
+        known = {label: value for label, value in values.items() if value is not None}
+        if known:
+            views[grouping.key] = _dots(data, grouping, known)
+        else:
+            why = "The clients' label mixes are too alike to tell the classes' own accuracies apart."
+    if not views:
+        return Remark(title, why or "This run's data are not divided in any way that could be compared.")
     return Figure(
         key="accuracy-by-group",
         title=title,
@@ -148,12 +140,35 @@ def accuracy_by_group(data: RunData) -> Figure | Remark:
     )
 
 
-def _class_accuracy(data: RunData, label: str) -> np.ndarray | None:
+def _client_accuracy(data: RunData, label: str) -> np.ndarray | None:
+    """[K] the accuracy each client sees after the last evaluated round."""
     rows = data.of(label)
-    if "class_accuracy" not in rows:
+    evaluated = rows.loc[rows["test_accuracy"].notna(), "round"]
+    if not len(evaluated):
         return None
-    known = rows["class_accuracy"].dropna()
-    return np.asarray(known.iloc[-1], dtype=np.float64) if len(known) else None
+    last = int(evaluated.iloc[-1])
+    clients = data.run.read(
+        "clients", columns=["client", "test_accuracy"], rounds=(last, last), strategy=label
+    )
+    if len(clients) == 0:
+        return None
+    seen = np.asarray(clients.sort_values("client")["test_accuracy"], dtype=np.float64)
+    return None if np.isnan(seen).any() else seen
+
+
+def _of_groups(grouping: Grouping, accuracy: np.ndarray) -> np.ndarray | None:
+    """Answers with each group's accuracy; None where the clients cannot tell.
+
+    A cluster's or device's is the mean of its clients'. A client's own is the mean of the classes', weighted by
+    its label mix; with enough different mixes the classes' accuracies follow from those of the clients.
+    """
+    if grouping.key != "class":
+        return np.asarray(accuracy @ grouping.member / grouping.member.sum(axis=0))
+    mix = grouping.member / grouping.member.sum(axis=1, keepdims=True)
+    # Recorded in single precision, about 1e-7: amplified a thousandfold it still shows as 0.1 %.
+    if np.linalg.matrix_rank(mix) < mix.shape[1] or np.linalg.cond(mix) > 1e3:
+        return None
+    return np.asarray(np.clip(np.linalg.lstsq(mix, accuracy, rcond=None)[0], 0.0, 1.0))
 
 
 def _dots(data: RunData, grouping: Grouping, values: dict[str, np.ndarray]) -> dict[str, Any]:

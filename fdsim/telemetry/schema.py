@@ -11,7 +11,7 @@ import pyarrow as pa
 from fdsim.trace import Cause, Outcome
 
 #: Raised whenever a column is renamed, retyped or added after a release; upgrade.py reads older files.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 _WORDS = pa.dictionary(pa.int8(), pa.string())
 
 
@@ -155,6 +155,12 @@ CLIENT_COLUMNS = (
         pa.float32(),
         "weight of this client's update in the global update; 0 when it did not arrive",
     ),
+    Column(
+        "test_accuracy",
+        pa.float32(),
+        "accuracy on test data with the label mix of the client's own samples; null when not evaluated",
+        since=3,
+    ),
     Column("train_loss", pa.float32(), "mean loss over the client's local steps; null when not trained"),
     Column(
         "substitution_error", pa.float32(), "‖Δ̃−Δ‖² of a missing client; null unless the counterfactual is on"
@@ -262,6 +268,7 @@ class ClientRows:
     similarity: np.ndarray
     stood_in_for: np.ndarray
     weight: np.ndarray
+    test_accuracy: np.ndarray
     train_loss: np.ndarray
     substitution_error: np.ndarray
     substitution_cosine: np.ndarray

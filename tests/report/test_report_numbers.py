@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import fdsim
-from fdsim.report.bias import participation_figure
+from fdsim.report.bias import Grouping, _of_groups, accuracy_by_group, participation_figure
 from fdsim.report.curves import LEARNING, Curve, series_of
 from fdsim.report.data import RunData, gather
 from fdsim.report.figure import Figure, evenly, packed, rounded
@@ -175,3 +175,30 @@ def test_the_finding_states_the_final_accuracies(data: RunData) -> None:
     text = finding(data, summary)
     assert text.startswith(f"fdms ends at {final['fdms']:.1%} test accuracy")
     assert f"{summary.dropout_frac:.1%} never arrived" in text
+
+
+def test_accuracy_by_class_is_what_the_clients_accuracies_say() -> None:
+    """Three clients with different mixes of two labels, whose accuracies are 0.9 and 0.5."""
+    counts = np.array([[10.0, 0.0], [5.0, 5.0], [2.0, 8.0]])
+    seen = np.array([0.9, 0.7, 0.58])
+    by_class = _of_groups(Grouping("class", ["class 0", "class 1"], counts), seen)
+    assert by_class == pytest.approx([0.9, 0.5])
+    by_device = _of_groups(Grouping("device", ["a", "b"], np.array([[1.0, 0], [1, 0], [0, 1]])), seen)
+    assert by_device == pytest.approx([0.8, 0.58])
+
+
+def test_classes_that_no_client_tells_apart_have_no_accuracy() -> None:
+    alike = np.array([[5.0, 5.0], [6.0, 6.0]])
+    assert _of_groups(Grouping("class", ["class 0", "class 1"], alike), np.array([0.7, 0.7])) is None
+
+
+def test_accuracy_by_group_agrees_with_the_clients_table(data: RunData, tiny: Path) -> None:
+    views = drawn(accuracy_by_group(data)).payload["views"]
+    columns, values = views["device"]["table"].values()
+    table = pd.DataFrame(dict(zip(columns, values, strict=True))).set_index(["device", "strategy"])[
+        "accuracy"
+    ]
+    clients = fdsim.open_run(tiny).read("clients", rounds=(5, 5), strategy="fdms")
+    expected = clients.groupby(clients["client"] // 4)["test_accuracy"].mean()
+    assert table["midrange_phone", "fdms"] == pytest.approx(expected[0], rel=1e-4)
+    assert table["budget_phone", "fdms"] == pytest.approx(expected[1], rel=1e-4)
