@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-
 import torch
 from torch.nn.functional import cross_entropy
 
 from fdsim.learning.batches import Batches
+from fdsim.learning.compiled import Compiled
 from fdsim.learning.keyed_dropout import dropouts, step_keys
+from fdsim.learning.manner import Manner
 from fdsim.learning.params import Slots
 from fdsim.learning.recipe import Recipe
 from fdsim.learning.samples import Samples
@@ -17,22 +17,13 @@ from fdsim.learning.samples import Samples
 class PlainPath:
     """Trains clients in turn with the module itself and torch.optim.SGD."""
 
-    def __init__(
-        self,
-        module: torch.nn.Module,
-        samples: Samples,
-        product_dtype: torch.dtype | None = None,
-        *,
-        channels_last: bool = False,
-    ) -> None:
-        # The layout in which convolutions are fastest on a CPU; parameters keep their order of elements.
-        self.channels_last = channels_last
-        if channels_last:
+    def __init__(self, module: torch.nn.Module, samples: Samples, how: Manner) -> None:
+        if how.channels_last:
+            # Parameters keep their logical order of elements.
             module = module.to(memory_format=torch.channels_last)
-        self.module, self.samples, self.slots = module, samples, Slots.of(module)
+        self.module, self.samples, self.slots, self.how = module, samples, Slots.of(module), how
         self.dropouts = dropouts(module)
-        self.product_dtype = product_dtype
-        self.loss_scale = 1024.0 if product_dtype == torch.float16 else 1.0
+        self._forward = Compiled(module) if how.compiled else module
 
     def train(
         self, start: torch.Tensor, batches: Batches, recipe: Recipe
@@ -70,26 +61,23 @@ class PlainPath:
             if size == 0:
                 break
             inputs, labels = self.samples.take(rows[step, :size])
-            if self.channels_last and inputs.dim() == 4:
+            if self.how.channels_last and inputs.dim() == 4:
                 inputs = inputs.contiguous(memory_format=torch.channels_last)
             optimiser.zero_grad()
             for (_, layer), (key,) in zip(self.dropouts, keys[step], strict=True):
                 layer.key.fill_(key)
-            with self._mixed_precision():
-                loss = cross_entropy(self.module(inputs), labels)
+            with self.how.mixed_precision():
+                loss = cross_entropy(self._forward(inputs), labels)
             losses.append(loss.detach())
             if recipe.proximal_mu:
                 pull = sum((p - o).square().sum() for p, o in zip(parameters, origin, strict=True))
                 loss = loss + 0.5 * recipe.proximal_mu * pull
-            (loss * self.loss_scale).backward()  # type: ignore[no-untyped-call]
-            if self.loss_scale != 1.0:
-                torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], 1.0 / self.loss_scale)
+            (loss * self.how.loss_scale).backward()  # type: ignore[no-untyped-call]
+            if self.how.loss_scale != 1.0:
+                torch._foreach_mul_(
+                    [p.grad for p in parameters if p.grad is not None], 1.0 / self.how.loss_scale
+                )
             if recipe.clip_norm is not None:
                 torch.nn.utils.clip_grad_norm_(parameters, recipe.clip_norm)
             optimiser.step()
         return torch.stack(losses).mean() if losses else 0.0
-
-    def _mixed_precision(self) -> AbstractContextManager[object]:
-        if self.product_dtype is None:
-            return nullcontext()
-        return torch.autocast(self.samples.labels.device.type, dtype=self.product_dtype)

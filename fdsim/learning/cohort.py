@@ -16,7 +16,8 @@ from fdsim.learning.client import PlainPath
 from fdsim.learning.evaluate import Evaluation, Examiner
 from fdsim.learning.heap import keep_freed_memory
 from fdsim.learning.keyed_dropout import with_keyed_dropout
-from fdsim.learning.lanes import Lane, Path, in_lanes
+from fdsim.learning.lanes import Lane, in_lanes
+from fdsim.learning.manner import Manner
 from fdsim.learning.memory import client_bytes
 from fdsim.learning.nets import Net
 from fdsim.learning.params import Slots, flat_of
@@ -27,6 +28,12 @@ from fdsim.learning.stacked import StackedPath
 from fdsim.learning.training import Training
 from fdsim.learning.vmapped import VmapPath
 from fdsim.rng import torch_seed
+
+_PATHS: dict[str, type[PlainPath | VmapPath | StackedPath]] = {
+    "plain": PlainPath,
+    "vmap": VmapPath,
+    "stacked": StackedPath,
+}
 
 
 @dataclass(frozen=True)
@@ -86,7 +93,6 @@ class CohortTrainer:
     def _make_lanes(
         self, module: torch.nn.Module, examples: Examples, accelerators: tuple[torch.device, ...]
     ) -> list[Lane]:
-        product = self.acceleration.product_dtype
         keep_freed_memory()
         train = {
             device: Samples(
@@ -101,8 +107,18 @@ class CohortTrainer:
             own = copy.deepcopy(module).to(device)
             # An only accelerator needs no thread; work on a CPU always has one, see lanes.py.
             inline = device.type != "cpu" and len(accelerators) == 1
-            lanes.append(Lane(_path(self.plan.path, own, train[device], product), device, inline=inline))
+            lanes.append(
+                Lane(_PATHS[self.plan.path](own, train[device], self._manner(device)), device, inline=inline)
+            )
         return lanes
+
+    def _manner(self, device: torch.device) -> Manner:
+        return Manner(
+            accelerator=device,
+            product_dtype=self.acceleration.product_dtype,
+            compiled=self.plan.compiled,
+            channels_last=device.type == "cpu",
+        )
 
     @property
     def parameters(self) -> int:
@@ -162,10 +178,3 @@ class CohortTrainer:
     def evaluate(self, params: torch.Tensor) -> Evaluation:
         """Answers with how good the model [P] is on the test set; one host sync."""
         return self._examiner.evaluate(params)
-
-
-def _path(name: str, module: torch.nn.Module, samples: Samples, product_dtype: torch.dtype | None) -> Path:
-    if name == "plain":
-        on_cpu = samples.labels.device.type == "cpu"
-        return PlainPath(module, samples, product_dtype, channels_last=on_cpu)
-    return (StackedPath if name == "stacked" else VmapPath)(module, samples, product_dtype)

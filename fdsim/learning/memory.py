@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -20,19 +19,20 @@ _OTHER_ACCELERATOR_BYTES = 4e9
 
 
 def activations(module: nn.Module, input_shape: tuple[int, ...]) -> int:
-    """Counts the numbers that one sample's forward pass leaves behind, by a pass on the meta device."""
+    """Counts the numbers that one sample's forward pass leaves behind."""
     counted = 0
 
     def count(layer: nn.Module, inputs: object, output: object) -> None:
         nonlocal counted
         counted += output.numel() if isinstance(output, torch.Tensor) else 0
 
-    ghost = copy.deepcopy(module).to("meta")
-    for layer in ghost.modules():
-        if not list(layer.children()):
-            layer.register_forward_hook(count)
-    with torch.no_grad():
-        ghost(torch.empty(1, *input_shape, device="meta", dtype=input_dtype(module)))
+    hooks = [layer.register_forward_hook(count) for layer in module.modules() if not list(layer.children())]
+    try:
+        with torch.no_grad():
+            module(torch.zeros(1, *input_shape, dtype=input_dtype(module)))
+    finally:
+        for hook in hooks:
+            hook.remove()
     return counted
 
 

@@ -35,6 +35,7 @@ class Plan:
     path: Literal["plain", "vmap", "stacked"]
     stack_size: int
     lanes: int
+    compiled: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,13 +57,15 @@ def plan_for(acceleration: Acceleration, cohorts: Cohorts, accelerators: tuple[t
     step_flops = 3.0 * cohorts.cost.forward_flops * cohorts.batch_size * cohorts.clients
     if on_cpu and step_flops >= _SMALL_STEP_FLOPS:
         lanes = min(torch.get_num_threads(), cohorts.clients)
+    # On CPUs compiled stacks measured no faster than eager ones, after minutes of compiling.
+    compiled = accelerators[0].type == "cuda" if acceleration.compile == "auto" else acceleration.compile
     if acceleration.stack_size != "auto":
-        return Plan(path, acceleration.stack_size, lanes)
+        return Plan(path, acceleration.stack_size, lanes, compiled)
     if on_cpu or accelerators[0].type == "meta":
         size = 1 if path == "plain" else _CPU_STACK_SIZE if lanes > 1 else 2 * _CPU_STACK_SIZE
     else:
         size = max(1, int(_MEMORY_FRAC * free_bytes(accelerators[0]) / cohorts.client_bytes))
-    return Plan(path, min(size, max(1, -(-cohorts.clients // lanes))), lanes)
+    return Plan(path, min(size, max(1, -(-cohorts.clients // lanes))), lanes, compiled)
 
 
 def _path(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +10,7 @@ from torch import nn
 
 from fdsim.learning.batches import Batches
 from fdsim.learning.keyed_dropout import dropouts, step_keys
+from fdsim.learning.manner import Manner
 from fdsim.learning.params import Slots
 from fdsim.learning.recipe import Recipe, StackSgd
 from fdsim.learning.samples import Samples
@@ -38,12 +38,10 @@ class Step:
 class StackLoop:
     """Trains a stack of clients step by step; how the gradients are found is left to the path."""
 
-    def __init__(self, module: nn.Module, samples: Samples, product_dtype: torch.dtype | None = None) -> None:
+    def __init__(self, module: nn.Module, samples: Samples, how: Manner) -> None:
         self.module, self.samples, self.slots = module, samples, Slots.of(module)
         self.dropouts = dropouts(module)
-        self.product_dtype = product_dtype
-        # Half precision loses small gradients to zero unless they are scaled up on the way back.
-        self.loss_scale = 1024.0 if product_dtype == torch.float16 else 1.0
+        self.how, self.loss_scale = how, how.loss_scale
 
     def stack(self, start: torch.Tensor, clients: int) -> Leaves:
         """Copies the parameters [P] for each client, laid out as the path likes them, clients first."""
@@ -56,12 +54,6 @@ class StackLoop:
     def gradients(self, leaves: Leaves, step: Step) -> tuple[Leaves, torch.Tensor]:
         """Answers with the gradients of the leaves (times `loss_scale`) and each client's batch loss [C]."""
         raise NotImplementedError(f"{type(self).__name__} has no gradients")
-
-    def mixed_precision(self) -> AbstractContextManager[object]:
-        """Makes products in half precision when that was asked for."""
-        if self.product_dtype is None:
-            return nullcontext()
-        return torch.autocast(self.samples.labels.device.type, dtype=self.product_dtype)
 
     def train(
         self, start: torch.Tensor, batches: Batches, recipe: Recipe

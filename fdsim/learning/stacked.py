@@ -6,6 +6,8 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from fdsim.learning.compiled import Compiled
+from fdsim.learning.manner import Manner
 from fdsim.learning.samples import Samples
 from fdsim.learning.stack_loop import Leaves, StackLoop, Step
 from fdsim.learning.stacked_layers import Signal
@@ -15,12 +17,13 @@ from fdsim.learning.stacking import stack_of
 class StackedPath(StackLoop):
     """Trains a stack of clients as one net."""
 
-    def __init__(self, module: nn.Module, samples: Samples, product_dtype: torch.dtype | None = None) -> None:
-        super().__init__(module, samples, product_dtype)
+    def __init__(self, module: nn.Module, samples: Samples, how: Manner) -> None:
+        super().__init__(module, samples, how)
         net = stack_of(module)
         if net is None:
             raise ValueError("the stacked path does not know all layers of this module")
         self.net = net
+        self._losses = Compiled(self.losses) if how.compiled else self.losses
 
     def stack(self, start: torch.Tensor, clients: int) -> Leaves:
         return self.net.stack([slot.of(start) for slot in self.slots.slots], clients)
@@ -29,13 +32,13 @@ class StackedPath(StackLoop):
         return self.net.unstack(leaves, clients)
 
     def gradients(self, leaves: Leaves, step: Step) -> tuple[Leaves, torch.Tensor]:
-        losses = self.losses(leaves, step)
+        losses = self._losses(leaves, step)
         found = torch.autograd.grad(losses.sum() * self.loss_scale, leaves)
         return list(found), losses.detach()
 
     def losses(self, leaves: Leaves, step: Step) -> torch.Tensor:
         """Answers with each client's batch loss [C]."""
-        with self.mixed_precision():
+        with self.how.mixed_precision():
             signal = Signal(step.inputs, step.inputs.shape[0], keys=step.keys)
             logits = self.net.forward(signal, leaves).as_rows().values
         each = cross_entropy(

@@ -7,6 +7,8 @@ from torch import nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.functional import cross_entropy
 
+from fdsim.learning.compiled import Compiled
+from fdsim.learning.manner import Manner
 from fdsim.learning.samples import Samples
 from fdsim.learning.stack_loop import Leaves, StackLoop, Step
 
@@ -16,10 +18,11 @@ Tensors = tuple[torch.Tensor, ...]
 class VmapPath(StackLoop):
     """Trains a stack of clients by vmap over functional_call."""
 
-    def __init__(self, module: nn.Module, samples: Samples, product_dtype: torch.dtype | None = None) -> None:
-        super().__init__(module, samples, product_dtype)
+    def __init__(self, module: nn.Module, samples: Samples, how: Manner) -> None:
+        super().__init__(module, samples, how)
         self.names = [slot.name for slot in self.slots.slots]
-        self.mapped = vmap(grad_and_value(self._scaled_loss, has_aux=True))
+        mapped = vmap(grad_and_value(self._scaled_loss, has_aux=True))
+        self.mapped = Compiled(mapped) if how.compiled else mapped
 
     def stack(self, start: torch.Tensor, clients: int) -> Leaves:
         return [slot.of(start).repeat(clients, *[1] * len(slot.shape)) for slot in self.slots.slots]
@@ -44,7 +47,7 @@ class VmapPath(StackLoop):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         values = dict(zip(self.names, leaves, strict=True))
         values |= {f"{name}.key".lstrip("."): key for (name, _), key in zip(self.dropouts, keys, strict=True)}
-        with self.mixed_precision():
+        with self.how.mixed_precision():
             logits = functional_call(self.module, values, (inputs,))
         loss = (cross_entropy(logits.to(weights.dtype), labels, reduction="none") * weights).sum()
         return loss * self.loss_scale, loss
