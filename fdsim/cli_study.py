@@ -50,6 +50,7 @@ def study(
 
     from fdsim.cli_run import termination_as_interrupt
     from fdsim.errors import RunError
+    from fdsim.report import write_report
     from fdsim.studies.launch import StudyChoices, default_folder, default_workers, run_plan
     from fdsim.studies.plan import plan_study
     from fdsim.studies.show import print_plan
@@ -72,6 +73,7 @@ def study(
         raise
     if outcome.complete:
         _compare_and_show([folder], console, by="strategy", against=None, target=None, files=[])
+        console.print(f"report: {write_report(folder)}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"results: {folder}", markup=False, highlight=False, soft_wrap=True)
     if outcome.failed:
         raise RunError(

@@ -68,10 +68,10 @@ def compare(curves: Curves, question: Question | None = None) -> Comparison:
         raise InputError(
             f"by '{question.by}'", "there is no such column" + nearest(question.by, list(columns))
         )
-    groups = tuple(name for name in columns if name != question.by)
+    about = curves.about.assign(arm=curves.about[question.by].astype(str))
+    groups = tuple(name for name in columns if name != question.by and not _follows(about, name))
     if question.by == "strategy":
         groups = curves.settings
-    about = curves.about.assign(arm=curves.about[question.by].astype(str))
     arms = list(dict.fromkeys(about["arm"]))
     baseline = _baseline(question, arms)
     rows: list[dict[str, object]] = []
@@ -88,6 +88,11 @@ def compare(curves: Curves, question: Question | None = None) -> Comparison:
         for row in _rows(measured, arms, baseline, question):
             rows.append({**group, question.by: row.pop("arm"), "target_accuracy": target, **row})
     return Comparison(question, baseline, groups, pd.DataFrame(rows), pd.concat(repeats, ignore_index=True))
+
+
+def _follows(about: pd.DataFrame, name: str) -> bool:
+    """Whether a column only ever changes with the arm, as what a case sets changes with the case."""
+    return bool((about[name].astype(str).groupby(about["arm"]).nunique() == 1).all())
 
 
 def _baseline(question: Question, arms: list[str]) -> str:

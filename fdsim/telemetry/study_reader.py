@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,12 @@ _NOT_SWEPT = ("name", "seed")
 class Study:
     """Several runs; every table has the columns run, seed and one per setting in which the runs differ."""
 
-    def __init__(self, runs: Sequence[Run], root: Path | None = None) -> None:
+    def __init__(
+        self, runs: Sequence[Run], root: Path | None = None, told: Mapping[Path, dict[str, Any]] | None = None
+    ) -> None:
         self.runs, self._root = list(runs), root
+        #: What study.json says sets each run apart; without one the scenarios are compared.
+        self._told = told or {}
 
     def __repr__(self) -> str:
         swept = ", ".join(self.swept) or "nothing but the seed"
@@ -30,6 +35,8 @@ class Study:
     @cached_property
     def swept(self) -> list[str]:
         """The dotted keys in which the scenarios of the runs differ."""
+        if self._told:
+            return list(dict.fromkeys(key for settings in self._told.values() for key in settings))
         keys = dict.fromkeys(key for run in self.runs for key in run.settings)
         return [key for key in keys if key not in _NOT_SWEPT and self._differs(key)]
 
@@ -42,7 +49,8 @@ class Study:
 
     def _place(self, run: Run) -> dict[str, Any]:
         """Answers with what tells a run from the others."""
-        swept = {key: _plain(run.settings.get(key)) for key in self.swept}
+        told = self._told.get(run.path, {})
+        swept = {key: _plain(told.get(key, run.settings.get(key))) for key in self.swept}
         return {"run": self._name(run), "seed": run.manifest["seed"], **swept}
 
     @property
@@ -138,7 +146,27 @@ def open_study(path: Path | str | Sequence[Path | str]) -> Study:
     root = Path(path)
     if not root.is_dir():
         raise RunFolderError(str(root), "there is no such folder", "`fdsim study FILE` makes one")
-    runs = [Run(path) for path in find_run_folders(root)]
+    told = _told_by(root)
+    runs = [Run(path) for path in (told or find_run_folders(root))]
     if not runs:
         raise RunFolderError(str(root), "there is no run in it", "`fdsim study FILE` makes some")
-    return Study(runs, root)
+    return Study(runs, root, told)
+
+
+def _told_by(root: Path) -> dict[Path, dict[str, Any]]:
+    """Reads from study.json which cells a study has now: case and swept settings of each that has begun."""
+    path = root / "study.json"
+    if not path.is_file():
+        return {}
+    try:
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        places = {root / cell["folder"]: (cell.get("case"), cell["settings"]) for cell in cells}
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunFolderError(
+            str(path), f"the file is damaged ({error!r})", "run the study again; its cells are kept"
+        ) from None
+    return {
+        place: {**({} if case is None else {"case": case}), **settings}
+        for place, (case, settings) in places.items()
+        if (place / "run.json").is_file()
+    }

@@ -92,6 +92,15 @@ def test_a_setting_can_be_what_is_compared() -> None:
     assert not found.table["same_trace"].all()
 
 
+def test_what_moves_with_the_arm_does_not_part_the_arms() -> None:
+    """A case and the key it sets: arms of one group, not two groups of one arm."""
+    table = world(alphas=(0.3, 0.6))
+    table["case"] = table["alpha"].map({0.3: "near", 0.6: "far"})
+    found = compare(curves_from(table, settings=["case", "alpha"], rounds_planned=20), Question(by="case"))
+    assert found.groups == ("strategy",)
+    assert row(found, "far", "final_accuracy", strategy="dropout")["pairs"] == 5
+
+
 def test_a_curve_that_stopped_is_counted_and_not_averaged() -> None:
     whole = world()
     cut = whole[~((whole["strategy"] == "fdms") & (whole["seed"] == 2) & (whole["round"] > 8))]
