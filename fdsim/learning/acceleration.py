@@ -22,7 +22,10 @@ class Acceleration(Table):
         "auto", description="auto, cpu, cuda, cuda:N, mps, or a list of several GPUs"
     )
     path: Path = Field("auto", description="plain loop, vmap over any module, or stacked known layers")
-    stack_size: Literal["auto"] | PositiveInt = Field("auto", description="clients trained at once")
+    stack_size: Literal["auto", "tune"] | PositiveInt = Field(
+        "auto",
+        description="clients trained at once; tune: the fastest of a few tried ones, which may change the last bits",
+    )
     compile: Literal["auto"] | bool = Field(
         False, description="torch.compile: seconds at the start, faster rounds"
     )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import logging
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -21,13 +23,17 @@ from fdsim.learning.manner import Manner
 from fdsim.learning.memory import client_bytes
 from fdsim.learning.nets import Net
 from fdsim.learning.params import Slots, flat_of
-from fdsim.learning.plan import Cohorts, plan_for
+from fdsim.learning.plan import Cohorts, Plan, plan_for
 from fdsim.learning.recipe import Recipe
 from fdsim.learning.samples import Samples
 from fdsim.learning.stacked import StackedPath
 from fdsim.learning.training import Training
 from fdsim.learning.vmapped import VmapPath
 from fdsim.rng import torch_seed
+
+log = logging.getLogger("fdsim.learning")
+
+_TRIED_SIZES = (1, 5, 10, 20, 40)
 
 _PATHS: dict[str, type[PlainPath | VmapPath | StackedPath]] = {
     "plain": PlainPath,
@@ -77,6 +83,8 @@ class CohortTrainer:
         self.plan = plan_for(acceleration, cohorts, accelerators)
         self._initial = flat_of(module).to(self.accelerator)
         self._lanes = self._make_lanes(module, examples, accelerators)
+        if acceleration.stack_size == "tune":
+            self.plan = self._fastest_plan()
         test = Samples(
             examples.test_inputs, examples.test_labels, accelerator=self.accelerator, dtype=self.dtype
         )
@@ -111,6 +119,22 @@ class CohortTrainer:
                 Lane(_PATHS[self.plan.path](own, train[device], self._manner(device)), device, inline=inline)
             )
         return lanes
+
+    def _fastest_plan(self) -> Plan:
+        """Tries a few stack sizes on the first steps of round 0 and answers with the fastest."""
+        clients = np.arange(min(len(self.sample_counts), 2 * max(_TRIED_SIZES)))
+        few = np.minimum(4.0 / self.training.steps(self.sample_counts[clients]), 1.0)
+        found: dict[int, float] = {}
+        for size in _TRIED_SIZES:
+            self.plan = replace(self.plan, stack_size=size)
+            for _ in range(2):
+                began_s = time.perf_counter()
+                for chunk in self.train(self._initial, clients, 0, work_frac=few):
+                    chunk.losses.sum().item()
+                found[size] = min(found.get(size, np.inf), time.perf_counter() - began_s)
+        size = min(found, key=lambda each: found[each])
+        log.info("stack sizes tried: %s; chosen: %d", {each: round(s, 4) for each, s in found.items()}, size)
+        return replace(self.plan, stack_size=size)
 
     def _manner(self, device: torch.device) -> Manner:
         return Manner(

@@ -59,7 +59,7 @@ def plan_for(acceleration: Acceleration, cohorts: Cohorts, accelerators: tuple[t
         lanes = min(torch.get_num_threads(), cohorts.clients)
     # On CPUs compiled stacks measured no faster than eager ones, after minutes of compiling.
     compiled = accelerators[0].type == "cuda" if acceleration.compile == "auto" else acceleration.compile
-    if acceleration.stack_size != "auto":
+    if isinstance(acceleration.stack_size, int):
         return Plan(path, acceleration.stack_size, lanes, compiled)
     if on_cpu or accelerators[0].type == "meta":
         size = 1 if path == "plain" else _CPU_STACK_SIZE if lanes > 1 else 2 * _CPU_STACK_SIZE

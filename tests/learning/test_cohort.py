@@ -182,6 +182,13 @@ def test_repeats_to_the_bit():
     assert results(first)[0].equal(results(second)[0])
 
 
+def test_a_tuned_stack_size_trains_alike(caplog):
+    with caplog.at_level("INFO", logger="fdsim.learning"):
+        tuned = trainer(Mlp(), TINY, stack_size="tune")
+    assert "stack sizes tried" in caplog.text
+    torch.testing.assert_close(results(tuned), results(trainer(Mlp(), TINY)), rtol=0, atol=1e-12)
+
+
 def test_nobody_to_train():
     assert list(trainer(Mlp(), TINY).train(trainer(Mlp(), TINY).initial(), np.array([], dtype=int), 0)) == []
 
