@@ -21,6 +21,7 @@ from fdsim.report.headline import (
 from fdsim.report.presence import causes_by_hour, causes_by_round, map_figure
 from fdsim.report.similarity import similarity_figure
 from fdsim.report.substitution import error_figure, pairs_figure
+from fdsim.report.theory_panel import bound_curves, theory_for, theory_parts
 from fdsim.report.timeline import gantt_figure
 
 
@@ -83,7 +84,7 @@ def fleet_sections(data: RunData) -> list[Section]:
 
 def friend_sections(data: RunData) -> list[Section]:
     """Lays out friends, stand-ins and what substitution cost."""
-    curves = run_curves(data)
+    curves, theory = run_curves(data), theory_for(data)
     rounds = data.presence.rounds if data.presence is not None else 1
     return [
         Section(
@@ -96,6 +97,6 @@ def friend_sections(data: RunData) -> list[Section]:
             "substitution",
             "Substitution",
             "How far substitution was from the truth, and what finding friends cost.",
-            [error_figure(curves, {}, rounds), pairs_figure(curves)],
+            [error_figure(curves, bound_curves(theory), rounds), *theory_parts(theory), pairs_figure(curves)],
         ),
     ]

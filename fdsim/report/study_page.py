@@ -49,7 +49,7 @@ def study_page(study: StudyData) -> Page:
                 "How far substitution was from the truth, whether friends were found, and what finding them cost.",
                 [
                     friends_figure(study.curves, study.rounds),
-                    error_figure(study.curves, {}, study.rounds),
+                    error_figure(study.curves, [], study.rounds),
                     pairs_figure(study.curves),
                 ],
             ),

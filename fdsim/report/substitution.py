@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from fdsim.report.curves import Curve, Measure, measure_figure
@@ -22,23 +22,23 @@ _PAIRS = {
 }
 
 
-def error_figure(curves: Sequence[Curve], bounds: Mapping[str, float], rounds: int) -> Figure | Remark:
-    """Draws each strategy's substitution error; `bounds` are lines to hold it against."""
+def error_figure(curves: Sequence[Curve], bounds: Sequence[Curve], rounds: int) -> Figure | Remark:
+    """Draws each strategy's substitution error; `bounds` are the curves to hold it against."""
     title = "Substitution error per strategy against the bounds"
-    with_bounds = (
-        " Dashed lines are the paper's bounds with constants estimated from this run." if bounds else ""
+    says = (
+        "How far the blended update was from the one that nobody missing would have given. A strategy that makes "
+        "no error, such as full, has no place on the logarithmic axis."
     )
+    if bounds:
+        says += " Dotted: the paper's bounds, with constants estimated from this run and each round's share of missing."
+    measured = [
+        curve for curve in curves if any(table["substitution_error"].notna().any() for table in curve.seeds)
+    ]
     figure = measure_figure(
-        (
-            "substitution-error",
-            title,
-            "How far the blended update was from the one nobody missing would have given; a strategy that makes no "
-            f"error, such as full, does not show on the logarithmic axis.{with_bounds}",
-        ),
-        curves,
+        ("substitution-error", title, says),
+        [*measured, *bounds] if measured else [],
         _ERROR,
         smooth=max(1, rounds // 40),
-        bounds=[{"name": name, "value": value} for name, value in bounds.items()],
     )
     return figure or Remark(
         title,

@@ -55,8 +55,6 @@ window.fdsimBuilders = (() => {
       if (x.length) first = Math.min(first, x[0]);
     }
     const axis = payload.y[yKey];
-    const bounds = payload.bounds || [];
-    for (const bound of bounds) high = Math.max(high, bound.value);
     const scale = axis.log ? Math.log10 : (v) => v;
     if (axis.log) low = Math.max(low, high * 1e-6);
     if (axis.whole) { low = axis.floor; high = axis.ceiling; }
@@ -64,14 +62,13 @@ window.fdsimBuilders = (() => {
     const range = [axis.floor === undefined ? scale(low) - pad : Math.max(axis.floor, low - pad), axis.ceiling === undefined ? scale(high) + pad : Math.min(axis.ceiling, high + pad)];
     for (const end of ends) end.y = scale(end.y);
     const annotations = narrow ? [] : endLabels(ends, range, last, axis);
-    for (const bound of bounds) annotations.push({ xref: "paper", x: 0.01, xanchor: "left", y: scale(bound.value), yanchor: "bottom", text: esc(bound.name) + " = " + SAY.number(bound.value), showarrow: false, font: { size: 12, color: "@soft" } });
     return {
       traces,
       layout: {
         hovermode: "x unified", margin: { l: 8, r: narrow ? 12 : endRoom(ends), t: 14, b: 8 }, annotations,
         xaxis: { title: payload.x[xKey].title, showgrid: false, range: [first, last], hoverformat: payload.x[xKey].format, unifiedhovertitle: { text: payload.x[xKey].hover } },
         yaxis: { title: axis.title, range, tickformat: axis.ticks, type: axis.log ? "log" : "linear", ...(axis.log ? { dtick: 1 } : {}) },
-        shapes: bounds.length ? bounds.map((bound) => ({ type: "line", xref: "paper", x0: 0, x1: 1, y0: bound.value, y1: bound.value, line: { color: "@soft", width: 1.3, dash: "dash" } })) : payload.target && yKey === "accuracy" && payload.target > range[0] && payload.target < range[1]
+        shapes: payload.target && yKey === "accuracy" && payload.target > range[0] && payload.target < range[1]
           ? [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: payload.target, y1: payload.target, line: { color: "@axis", width: 1, dash: "dot" } }] : [],
       },
       table: {
