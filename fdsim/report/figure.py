@@ -39,6 +39,8 @@ class Table:
     rows: Sequence[Sequence[str]]
     swatches: Sequence[str] = ()
     remark: str = ""
+    prose: bool = False
+    """The last column holds sentences rather than numbers."""
 
 
 @dataclass(frozen=True)

@@ -143,8 +143,9 @@ def _figure(figure: Figure) -> Iterator[str]:
 
 def _table(table: Table) -> Iterator[str]:
     yield f'<div class="card" id="table-{_text(table.key)}"><h3>{_text(table.title)}</h3><p class="says">{_text(table.says)}</p>'
+    prose = ' class="prose"' if table.prose else ""
     heads = "".join(f'<th scope="col">{_text(column)}</th>' for column in table.columns)
-    yield f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>'
+    yield f'<div class="scroll"><table{prose}><thead><tr>{heads}</tr></thead><tbody>'
     for index, row in enumerate(table.rows):
         swatch = _swatch(table.swatches[index]) if table.swatches else ""
         yield f'<tr><th scope="row">{swatch}{_text(row[0])}</th>'

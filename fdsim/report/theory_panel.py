@@ -107,6 +107,7 @@ def _constants(theory: Theory) -> Table:
         title=_TITLE,
         says=f"What the bounds are made of, from the last snapshot of R of {theory.strategy}. Friends are {theory.friends}.",
         columns=["constant", "estimate", "meaning"],
+        prose=True,
         rows=[
             [name, "–" if not np.isfinite(value) else f"{value:.4g}", meaning]
             for name, value, meaning in rows
