@@ -182,7 +182,7 @@ def test_a_killed_driver_loses_nothing_and_repeats_nothing(
     path, out = write_study(study, rounds=60), tmp_path / "out"
     run_study(path, tmp_path / "undisturbed", StudyChoices(workers=2))
     driver = _start(path, out)
-    give_up_s = time.monotonic() + 120
+    give_up_s = time.monotonic() + 600
     while not _complete(out) and driver.poll() is None and time.monotonic() < give_up_s:
         time.sleep(0.02)
     driver.send_signal(number)
@@ -200,7 +200,7 @@ def test_a_killed_driver_loses_nothing_and_repeats_nothing(
 def test_workers_end_with_their_driver(write_study: Any, tmp_path: Path) -> None:
     """A driver that is killed with -9 leaves no process behind that goes on computing."""
     driver = _start(write_study(STUDY, rounds=2000), tmp_path / "out")
-    give_up_s = time.monotonic() + 120
+    give_up_s = time.monotonic() + 600
     pids: list[int] = []
     while not pids and time.monotonic() < give_up_s:
         time.sleep(0.1)

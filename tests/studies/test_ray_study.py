@@ -68,7 +68,7 @@ class Disturber(SilentStudy):
         self._thread.start()
 
     def _watch(self, folder: Path, disturb: Any) -> None:
-        give_up_s = time.monotonic() + 120
+        give_up_s = time.monotonic() + 600
         while time.monotonic() < give_up_s:
             for path in sorted(folder.glob("*/run.json")):
                 manifest = json.loads(path.read_text())
