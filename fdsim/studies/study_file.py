@@ -172,7 +172,7 @@ def load_study(path: Path | str, overrides: Sequence[str] = ()) -> StudyFile:
         raise scenario_error(
             error, StudyTable, _Within(layers.tables, layers.texts, "study"), inside
         ) from None
-    table = table.model_copy(update={"name": table.name or path.resolve().stem})
+    table = table.model_copy(update={"name": table.name or path.resolve().stem.removesuffix(".study")})
     texts, folders = list(layers.texts), [path.resolve().parent]
     if table.base:
         base_path = _base_path(layers, table.base)

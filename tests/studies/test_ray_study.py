@@ -41,6 +41,7 @@ pytestmark = [
 def cluster() -> Iterator[Any]:
     """A head that runs nothing and one node of two cores; tests add and remove others."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ["RAY_raylet_start_wait_time_s"] = "300"  # Ray's own 30 s are not enough where all cores are busy
     utils = pytest.importorskip("ray.cluster_utils")
     made = utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     made.add_node(num_cpus=2)
