@@ -1,0 +1,107 @@
+"""Gathers the runs of the paper's experiments into one table, from a study folder or any folder of runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fdsim.telemetry.reader import Run, find_run_folders, open_run
+
+#: What tells one cell of an experiment from another.
+CELL = ["experiment", "clients", "alpha", "local_work", "proximal_mu", "shards"]
+#: Final accuracies are means over the evaluations of this last share of the rounds.
+FINAL_FRAC = 0.1
+#: Rounds are counted to this share of Full's mean final accuracy.
+TARGET_FRAC = 0.9
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """All runs of a folder: accuracies by round, and the runs themselves for what else they hold."""
+
+    curves: pd.DataFrame
+    """CELL, rounds_planned, seed, strategy, round (from 1), accuracy, pairs."""
+    runs: list[Run]
+    unfinished: list[Path]
+
+
+def cell_of(settings: dict[str, Any]) -> dict[str, Any]:
+    """Answers with the values of CELL for a run's settings."""
+    steps, epochs = settings.get("training.local_steps"), settings.get("training.local_epochs")
+    return {
+        "experiment": str(settings["name"]).removeprefix("paper-"),
+        "clients": settings.get("participation.clients"),
+        "alpha": settings.get("participation.alpha"),
+        "local_work": f"{steps} steps" if steps else f"{epochs} epochs",
+        "proximal_mu": float(settings.get("training.proximal_mu", 0.0)),
+        "shards": int(settings.get("data.partition.partitions", 0)),
+    }
+
+
+def gather(folder: Path | str) -> Gathered:
+    """Reads every finished strategy of every run below `folder`."""
+    frames, runs, unfinished = [], [], []
+    for run in map(open_run, find_run_folders(folder)):
+        runs.append(run)
+        if run.status != "complete":
+            unfinished.append(run.path)
+        planned = int(run.settings["rounds"])
+        rounds = run.read("rounds", columns=["strategy", "round", "test_accuracy", "pairs_computed"])
+        for strategy, rows in rounds.groupby("strategy", observed=True):
+            if len(rows) < planned:
+                continue
+            rows = rows.sort_values("round")
+            frame = pd.DataFrame(
+                {
+                    "seed": int(run.settings["seed"]),
+                    "strategy": str(strategy),
+                    "round": rows["round"].to_numpy() + 1,
+                    "accuracy": rows["test_accuracy"].to_numpy(),
+                    "pairs": rows["pairs_computed"].to_numpy(),
+                    "rounds_planned": planned,
+                }
+            )
+            frames.append(frame.assign(**cell_of(run.settings)))
+    if not frames:
+        raise SystemExit(f"{folder}: no run with a finished strategy in it")
+    return Gathered(share_full(pd.concat(frames, ignore_index=True)), runs, unfinished)
+
+
+def share_full(curves: pd.DataFrame) -> pd.DataFrame:
+    """Gives every α the Full of its seed: nobody is missing in Full, so it is the same at every α."""
+    keys = [*CELL, "seed"]
+    without_alpha = [key for key in keys if key != "alpha"]
+    cells = curves[keys].drop_duplicates()
+    full = curves[curves["strategy"] == "full"]
+    has = full[keys].drop_duplicates().assign(has=True)
+    wanting = cells.merge(has, on=keys, how="left")
+    wanting = wanting[wanting["has"].isna()].drop(columns="has")
+    donor = full.drop_duplicates([*without_alpha, "round"]).drop(columns="alpha")
+    return pd.concat([curves, wanting.merge(donor, on=without_alpha)], ignore_index=True)
+
+
+def measured(curves: pd.DataFrame) -> pd.DataFrame:
+    """The rounds after which the model was evaluated."""
+    return curves.dropna(subset=["accuracy"])
+
+
+def finals(curves: pd.DataFrame) -> pd.DataFrame:
+    """One row per cell, seed and strategy: the mean accuracy over the last tenth of the rounds."""
+    last = measured(curves)
+    last = last[last["round"] > (1.0 - FINAL_FRAC) * last["rounds_planned"]]
+    keys = [*CELL, "rounds_planned", "strategy", "seed"]
+    return last.groupby(keys, dropna=False)["accuracy"].mean().rename("final").reset_index()
+
+
+def rounds_to_target(curves: pd.DataFrame) -> pd.DataFrame:
+    """One row per cell, seed and strategy: the first evaluated round at 90 % of Full's final; NaN for never."""
+    ends = finals(curves)
+    target = ends[ends["strategy"] == "full"].groupby(CELL, dropna=False)["final"].mean() * TARGET_FRAC
+    rows = measured(curves).merge(target.rename("target").reset_index(), on=CELL)
+    keys = [*CELL, "strategy", "seed", "target"]
+    reached = rows[rows["accuracy"] >= rows["target"]].groupby(keys, dropna=False)["round"].min()
+    every = rows[keys].drop_duplicates()
+    return every.merge(reached.rename("rounds_to").reset_index(), on=keys, how="left")

@@ -1,0 +1,40 @@
+"""Every notebook runs from its first cell to its last on a small run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOKS = sorted((ROOT / "analysis").glob("*.ipynb"))
+
+
+def test_there_are_notebooks_and_they_carry_no_outputs() -> None:
+    nbformat = pytest.importorskip("nbformat")
+    assert {path.name for path in NOTEBOOKS} == {
+        "dropout_causes.ipynb",
+        "friends.ipynb",
+        "time_and_energy.ipynb",
+        "tour.ipynb",
+    }
+    for path in NOTEBOOKS:
+        cells = nbformat.read(path, as_version=4).cells
+        assert all(not cell.get("outputs") for cell in cells), f"{path.name}: clear the outputs"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs(path: Path, small_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    monkeypatch.setenv("FDSIM_RUN", str(small_run))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONWARNINGS", "default")
+    book = nbformat.read(path, as_version=4)
+    nbclient.NotebookClient(
+        book, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(path.parent)}}
+    ).execute()
+    code = [cell for cell in book.cells if cell.cell_type == "code"]
+    assert all(cell.execution_count for cell in code)
+    outputs = [output for cell in code for output in cell.outputs]
+    assert any("image/png" in output.get("data", {}) for output in outputs), "no picture was drawn"
