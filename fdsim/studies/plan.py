@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tomli_w
 
 from fdsim.errors import InputError, ScenarioError
+from fdsim.prepare import Prepared, prepare
 from fdsim.scenario import Scenario, parse_scenario
 from fdsim.scenario_file import merge, with_value
 from fdsim.scenario_problems import scenario_error
+from fdsim.strategies.base import Setting
 from fdsim.studies.study_file import Settings, StudyFile
 
 _LONGEST_SLUG = 80
@@ -157,10 +160,11 @@ def _split(scenario: Scenario, one_strategy_per_cell: bool) -> Iterator[Scenario
 
 
 def _cell(scenario: Scenario, case: str | None, settings: Settings) -> Cell:
-    from fdsim.prepare import prepare
-
     try:
         prepared = prepare(scenario)
+        setting = _setting(prepared)
+        for strategy in scenario.strategies:
+            strategy.check(setting)
     except InputError as error:
         where = cell_label(case, settings, scenario.seed)
         raise type(error)(error.place, f"{error.problem} (in cell {where})", error.remedy) from None
@@ -168,6 +172,21 @@ def _cell(scenario: Scenario, case: str | None, settings: Settings) -> Cell:
     words.append(f"seed-{scenario.seed}")
     slug = re.sub(r"[^\w.\-]+", "-", "_".join(word for word in words if word)).strip("-.")[:_LONGEST_SLUG]
     return Cell(f"{slug}-{scenario.content_hash[:10]}", scenario, prepared.trace_key, case, settings)
+
+
+def _setting(prepared: Prepared) -> Setting:
+    """What a strategy is asked about before it runs, without an accelerator to run on."""
+    scenario = prepared.scenario
+    return Setting(
+        clients=scenario.clients,
+        rounds=scenario.rounds,
+        parameters=prepared.workload.cost.parameters,
+        seed=scenario.seed,
+        share=prepared.share,
+        true_cluster=prepared.true_cluster,
+        accelerator="cpu",
+        dtype=np.dtype(np.float64 if scenario.acceleration.precision == "float64" else np.float32),
+    )
 
 
 def cell_label(case: str | None, settings: Settings, seed: int) -> str:

@@ -127,6 +127,10 @@ def test_one_of_each_trace_goes_first_then_the_long_ones(write_study: Any) -> No
         ("rounds = [3, 3]", ["two cells are the same run"]),
         ('"net.kind" = ["mlp", "mpl"]', ["no net called 'mpl' (did you mean 'mlp'?)", "kind=mpl"]),
         ('"participation.clients" = [6, 5000]', ["5000", "clients=5000"]),
+        (
+            '"data.partition" = [{ kind = "iid" }]\n"strategies.0.kind" = ["dropout", "oracle_friends"]',
+            ["the oracle needs true clusters", "kind=oracle_friends"],
+        ),
         ('"training.batch_size" = [5, -1]', ["training.batch_size: -1 must be greater than 0"]),
     ],
 )
