@@ -173,12 +173,16 @@ def _of_groups(grouping: Grouping, accuracy: np.ndarray) -> np.ndarray | None:
 
 def _dots(data: RunData, grouping: Grouping, values: dict[str, np.ndarray]) -> dict[str, Any]:
     names = [plot_text(name) for name in grouping.names]
+    places = np.arange(len(names))
+    # The strategies stand beside one another, so that equal accuracies do not hide each other.
+    aside = (np.arange(len(values)) - (len(values) - 1) / 2) * min(0.12, 0.7 / len(values))
     traces = [
         {
             "type": "scatter",
             "mode": "markers",
             "name": plot_text(label),
-            "x": names,
+            "x": (places + shift).tolist(),
+            "text": names,
             "y": rounded(accuracy, 5),
             "marker": {
                 "color": data.looks[label][0],
@@ -186,9 +190,9 @@ def _dots(data: RunData, grouping: Grouping, values: dict[str, np.ndarray]) -> d
                 "symbol": symbol,
                 "line": {"color": "@surface", "width": 1},
             },
-            "hovertemplate": "%{x}<br>%{fullData.name} <b>%{y:.1%}</b><extra></extra>",
+            "hovertemplate": "%{text}<br>%{fullData.name} <b>%{y:.1%}</b><extra></extra>",
         }
-        for (label, accuracy), symbol in zip(values.items(), _symbols(len(values)), strict=True)
+        for (label, accuracy), symbol, shift in zip(values.items(), _symbols(len(values)), aside, strict=True)
     ]
     columns: list[list[Any]] = [
         [name for name in grouping.names for _ in values],
@@ -199,7 +203,13 @@ def _dots(data: RunData, grouping: Grouping, values: dict[str, np.ndarray]) -> d
         "traces": traces,
         "layout": {
             "margin": {"l": 8, "r": 16, "t": 30, "b": 8},
-            "xaxis": {"title": _TITLES[grouping.key], "type": "category"},
+            "xaxis": {
+                "title": _TITLES[grouping.key],
+                "tickvals": places.tolist(),
+                "ticktext": names,
+                "range": [-0.5, len(names) - 0.5],
+                "showgrid": False,
+            },
             "yaxis": {"title": "final test accuracy", "tickformat": ".0%"},
             "showlegend": True,
         },

@@ -35,20 +35,23 @@ window.fdsimBuilders = (() => {
     const traces = [], ends = [];
     let low = Infinity, high = -Infinity, last = -Infinity, first = Infinity;
     for (const s of shown) {
-      const axis = payload.y[yKey], x = s.x[xKey], { lo, hi } = s.y[yKey];
+      const axis = payload.y[yKey], x = s.x[xKey], { hi } = s.y[yKey];
       // A logarithmic axis has no place for zero.
       const mid = axis.log ? s.y[yKey].mid.map((v) => (v > 0 ? v : null)) : s.y[yKey].mid;
       if (mid.every((v) => v === null)) continue;
+      const lo = axis.log && s.y[yKey].lo ? s.y[yKey].lo.map((v, i) => (v > 0 ? v : mid[i] && mid[i] / 10)) : s.y[yKey].lo;
       const name = esc(s.name);
       if (lo) {
-        traces.push({ x: [...x, ...[...x].reverse()], y: [...hi, ...[...lo].reverse()], fill: "toself", fillcolor: s.colour + "/0.16", line: { width: 0 }, mode: "lines", hoverinfo: "skip", showlegend: false, legendgroup: name, type: "scatter" });
+        const whole = x.map((_, i) => i).filter((i) => lo[i] !== null && hi[i] !== null);
+        const back = [...whole].reverse();
+        traces.push({ x: [...whole, ...back].map((i) => x[i]), y: [...whole.map((i) => hi[i]), ...back.map((i) => lo[i])], fill: "toself", fillcolor: s.colour + "/0.16", line: { width: 0 }, mode: "lines", hoverinfo: "skip", showlegend: false, legendgroup: name, type: "scatter" });
       }
       traces.push({
         x, y: mid, name, type: "scatter", mode: "lines", legendgroup: name, connectgaps: true, line: { color: s.colour, dash: s.dash, width: 2.2 },
         customdata: lo ? mid.map((_, i) => [lo[i], hi[i]]) : undefined, showlegend: narrow,
         hovertemplate: "<b>" + name + "</b>  %{y:" + payload.y[yKey].format + "}" + (lo ? "  (%{customdata[0]:" + payload.y[yKey].format + "} to %{customdata[1]:" + payload.y[yKey].format + "})" : "") + "<extra></extra>",
       });
-      for (const v of [...mid, ...(lo || []), ...(hi || [])]) if (v !== null) { low = Math.min(low, v); high = Math.max(high, v); }
+      for (const v of [...mid, ...(axis.log ? [] : lo || []), ...(hi || [])]) if (v !== null) { low = Math.min(low, v); high = Math.max(high, v); }
       let end = mid.length - 1;
       while (end >= 0 && mid[end] === null) end -= 1;
       if (end >= 0) { ends.push({ name, colour: s.colour, y: mid[end], label: s.name + " " + axis.say(mid[end]), value: mid[end] }); last = Math.max(last, x[end]); }
