@@ -18,6 +18,7 @@ def engine(
         float, typer.Option(help="share of the clients the plain loop trains", min=0.05)
     ] = 0.2,
     scaling: Annotated[bool, typer.Option(help="also time 20 to 500 clients")] = True,
+    peers: Annotated[bool, typer.Option(help="also time pfl-research, from the extra 'peers'")] = False,
 ) -> None:
     """Times rounds of training against a plain PyTorch loop and the machine's own matrix products."""
     from rich.console import Console
@@ -72,3 +73,11 @@ def engine(
                 f"{row.clients} clients: {row.round_s:.3f} s a round, {per_client_ms:.2f} ms a client,"
                 f" {row.memory_mb:.0f} MB at most so far"
             )
+    if peers:
+        from fdsim.bench_peers import time_pfl
+
+        for workload in bench.WORKLOADS:
+            if not only or workload.name in only:
+                console.print(
+                    f"pfl-research, {workload.name}: {time_pfl(workload, rounds=repeats):.3f} s a round"
+                )

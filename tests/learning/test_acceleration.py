@@ -12,13 +12,17 @@ import torch
 from pydantic import ValidationError
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fdsim.catalogue import MENU, build
 from fdsim.data.datasets import Synthetic
 from fdsim.errors import ScenarioError
 from fdsim.learning.acceleration import Acceleration
 from fdsim.learning.cohort import CohortTrainer
+from fdsim.learning.counterfactual import pour
+from fdsim.learning.gallery import Gallery, blocks_of
 from fdsim.learning.lanes import Lane
 from fdsim.learning.nets import CifarCnn, DepthwiseCnn, Mlp
 from fdsim.learning.training import Training
+from fdsim.strategies.base import Comparison, Setting
 
 INDICES = tuple(np.split(np.arange(60), [5, 12, 30, 31, 50]))
 HARD = Training(local_epochs=1, batch_size=4, momentum=0.9, weight_decay=0.1, proximal_mu=0.1, clip_norm=1.0)
@@ -70,6 +74,34 @@ def test_no_stray_cpu_tensor(net, path):
     for chunk in chunks:
         assert chunk.updates.device.type == chunk.losses.device.type == "meta"
         assert chunk.updates.shape == (len(chunk.clients), cohort.parameters)
+
+
+@pytest.mark.parametrize("sketch_dim", [None, 16])
+def test_a_round_with_similarity_and_blending_has_no_stray_cpu_tensor(sketch_dim):
+    """Training, comparing, blending and the server's step on the meta device."""
+    cohort = trainer(CifarCnn(), device="meta", stack_size=4)
+    setting = Setting(
+        clients=6,
+        rounds=1,
+        parameters=cohort.parameters,
+        seed=0,
+        share=np.full(6, 1 / 6),
+        true_cluster=None,
+        accelerator=cohort.accelerator,
+        dtype=cohort.dtype,
+    )
+    gallery = Gallery(Comparison(sketch_dim=sketch_dim), setting, round_index=0, arrived=6)
+    params = cohort.initial()
+    update = torch.zeros_like(params)
+    for chunk in cohort.train(params, np.arange(6), 0):
+        pour(update, np.full(len(chunk.clients), 1 / 6), chunk.updates)
+        gallery.add(chunk.clients, chunk.updates)
+    products = gallery.products(blocks_of(None, 6))
+    assert (products.shape, products.device.type) == ((6, 6), "meta")
+    for kind in MENU["optimiser"]:
+        optimiser = build("optimiser", kind)
+        state = optimiser.start(cohort.parameters, cohort.accelerator, cohort.dtype)
+        assert optimiser.step(params, update, state, 1.0)[0].device.type == "meta"
 
 
 def test_several_accelerators_share_a_cohort():
