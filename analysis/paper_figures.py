@@ -99,7 +99,7 @@ def panels(curves: pd.DataFrame, rows: str, columns: str, label: Callable[[objec
 def _plain(curves: pd.DataFrame) -> pd.DataFrame:
     """The runs of the clustered experiments with the paper's main settings."""
     main = curves["experiment"].str.endswith("-clustered") & (curves["proximal_mu"] == 0)
-    return curves[main & (curves["clients"] == 20)]
+    return curves[main & (curves["clients"] == 20) & ~curves["strategy"].str.startswith("fdms, case")]
 
 
 def _main_work(curves: pd.DataFrame) -> pd.DataFrame:
@@ -200,7 +200,9 @@ def draw_reduction(found: Gathered) -> Figure | None:
     fdms["pairs_smooth"] = smooth
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11, 3.2), layout="constrained")
     draw_curves(left, measured(curves))
-    draw_curves(middle, fdms, "pairs_smooth")
+    # Everybody is there in the first round, which would dwarf all others.
+    draw_curves(middle, fdms[fdms["round"] > 10], "pairs_smooth")
+    middle.set_ylim(bottom=0)
     draw_curves(right, fdms, "pairs_so_far")
     left.set_ylabel("test accuracy")
     middle.set_ylabel("pairs compared in a round (mean of 10)")
