@@ -20,7 +20,7 @@ from fdsim.run import run_scenario
 from fdsim.scenario import parse_scenario
 from fdsim.telemetry.parts import Part, part_paths
 from fdsim.telemetry.seal import sealed_parquet
-from fdsim.verify import compare_runs, first_difference, verify_run
+from fdsim.verify import TOLERANCE, compare_runs, first_difference, verify_run
 
 TABLES = {
     "name": "tiny",
@@ -131,6 +131,11 @@ def test_a_run_that_stopped_early_is_compared_as_far_as_it_came(made: Path, copy
     facts["strategies"]["fdms"]["status"] = "stopped"
     (copy / "run.json").write_text(json.dumps(facts))
     assert compare_runs(fdsim.open_run(copy), fdsim.open_run(made)) is None
+
+
+def test_another_training_path_agrees_within_the_stated_tolerance(made: Path, tmp_path: Path) -> None:
+    plain = run_scenario(parse_scenario({**TABLES, "acceleration": {"path": "plain"}}), tmp_path / "plain")
+    assert compare_runs(fdsim.open_run(made), fdsim.open_run(plain), tolerance=TOLERANCE) is None
 
 
 def test_nulls_and_missing_rows() -> None:
