@@ -99,7 +99,8 @@ class Gallery:
         """Takes a chunk of updates [C, P] for these places among the arrived."""
         compared = self._slots[positions] >= 0
         if not compared.all():
-            updates = updates[torch.as_tensor(compared, device=updates.device)]
+            # Places, not a mask: counting a mask's ones would make the host wait for the accelerator.
+            updates = updates[torch.as_tensor(np.flatnonzero(compared), device=updates.device)]
         if len(updates):
             self.add_rows(positions[compared], updates if self._sketch is None else self._sketch.of(updates))
 
@@ -107,7 +108,8 @@ class Gallery:
         """Takes what is compared itself: updates, or sketches [C, m] that were made elsewhere."""
         slots = self._slots[positions]
         if (slots < 0).any():
-            rows, slots = rows[torch.as_tensor(slots >= 0, device=rows.device)], slots[slots >= 0]
+            rows = rows[torch.as_tensor(np.flatnonzero(slots >= 0), device=rows.device)]
+            slots = slots[slots >= 0]
         if not len(slots):
             return
         if (np.diff(slots) == 1).all():
