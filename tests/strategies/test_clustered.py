@@ -1,0 +1,81 @@
+"""The paper's clustered setting on digits: who errs less, who learns better, and what candidate sets save."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from fdsim.run import run_scenario
+from fdsim.scenario import parse_scenario
+
+SCENARIO: dict[str, Any] = {
+    "name": "clustered",
+    "seed": 1,
+    "rounds": 60,
+    "data": {
+        "kind": "digits",
+        "partition": {"kind": "clustered", "clusters": 5, "labels_per_cluster": 2, "samples_per_client": 70},
+    },
+    "net": {"kind": "mlp"},
+    "training": {"local_steps": 2, "batch_size": 10, "learning_rate": 0.1},
+    "participation": {"kind": "fixed_ratio", "clients": 20, "alpha": 0.5},
+    "telemetry": {"counterfactual": True, "clients": False},
+    "acceleration": {"device": "cpu"},
+}
+
+
+def rounds_of(folder: Path, **changes: Any) -> dict[str, pd.DataFrame]:
+    run_scenario(parse_scenario(SCENARIO | changes), folder)
+    table = pd.read_parquet(folder / "rounds")
+    return {str(label): part for label, part in table.groupby(table["strategy"].astype(str))}
+
+
+def kinds(*names: str) -> list[dict[str, str]]:
+    return [{"kind": name} for name in names]
+
+
+def test_friends_are_found_and_err_far_less(tmp_path: Path) -> None:
+    found = rounds_of(tmp_path, rounds=31, strategies=kinds("fdms", "oracle_friends", "dropout"))
+    error = {label: part["substitution_error"].mean() for label, part in found.items()}
+    print(f"\nmean ‖e_t‖²: {error}, fdms/dropout {error['fdms'] / error['dropout']:.3f}")
+    assert error["fdms"] < 0.4 * error["dropout"]
+    assert error["oracle_friends"] <= error["fdms"]
+    assert found["fdms"]["cluster_agreement"].iloc[-1] == 1.0
+    assert found["fdms"]["friend_hit_frac"].dropna().iloc[-10:].min() == 1.0
+
+
+@pytest.mark.slow
+def test_the_order_of_the_paper_on_every_seed(tmp_path: Path) -> None:
+    """Errors on each of five seeds; accuracies, whose differences are small on digits, on the mean over them."""
+    means: dict[str, list[float]] = {}
+    for seed in range(1, 6):
+        names = ("full", "fdms", "oracle_friends", "dropout", "stale")
+        found = rounds_of(tmp_path / str(seed), seed=seed, rounds=100, strategies=kinds(*names))
+        error = {label: part["substitution_error"].mean() for label, part in found.items()}
+        print(f"\nseed {seed}: fdms/dropout {error['fdms'] / error['dropout']:.3f}")
+        assert error["fdms"] < 0.3 * error["dropout"]
+        assert error["oracle_friends"] <= error["fdms"]
+        for label, part in found.items():
+            means.setdefault(label, []).append(part["test_accuracy"].mean())
+    accuracy = {label: sum(values) / len(values) for label, values in means.items()}
+    print(f"mean accuracy over the run: {accuracy}")
+    assert accuracy["full"] >= accuracy["fdms"] > max(accuracy["dropout"], accuracy["stale"])
+
+
+@pytest.mark.slow
+def test_candidate_sets_halve_the_pairs_at_the_same_accuracy(tmp_path: Path) -> None:
+    found = rounds_of(
+        tmp_path,
+        rounds=300,
+        training=SCENARIO["training"] | {"learning_rate": 0.05},
+        telemetry={"evaluate_every": 10, "clients": False},
+        strategies=[{"kind": "fdms"}, {"kind": "fdms", "name": "half", "reduction": {"scale": 0.5}}],
+    )
+    pairs = {label: part["pairs_computed"].sum() for label, part in found.items()}
+    final = {label: part["test_accuracy"].dropna().iloc[-5:].mean() for label, part in found.items()}
+    print(f"\npairs {pairs}, {1 - pairs['half'] / pairs['fdms']:.1%} fewer; accuracies {final}")
+    assert pairs["half"] <= 0.5 * pairs["fdms"]
+    assert abs(final["half"] - final["fdms"]) < 0.01
