@@ -121,9 +121,7 @@ class StackedConv(StackedLayer):
     def forward(self, signal: Signal, leaves: Leaves) -> Signal:
         layer, clients = self.layer, signal.clients
         if self.extra:
-            values = signal.as_rows().values.unflatten(2, (layer.groups, -1))  # type: ignore[no-untyped-call]
-            padded = functional.pad(values, (0, 0, 0, 0, 0, self.extra)).flatten(2, 3)
-            signal = replace(signal, values=padded, images=False)
+            signal = self._widened(signal)
         signal = signal.as_images()
         bias = leaves[1] if len(leaves) > 1 else None
         groups = clients * layer.groups
@@ -137,6 +135,17 @@ class StackedConv(StackedLayer):
             groups,
         )
         return signal.then(made)
+
+    def _widened(self, signal: Signal) -> Signal:
+        """Adds channels of zeros while laying out the images, in one copy."""
+        rows, groups = signal.as_rows().values, self.layer.groups
+        clients, batch, channels, height, width = rows.shape
+        inputs = channels // groups
+        wide = rows.new_zeros(batch, height, width, clients, groups, inputs + self.extra)
+        wide[..., :inputs] = rows.view(clients, batch, groups, inputs, height, width).permute(
+            1, 4, 5, 0, 2, 3
+        )
+        return replace(signal, values=wide.flatten(3).permute(0, 3, 1, 2), images=True)
 
 
 class StackedLinear(StackedLayer):
