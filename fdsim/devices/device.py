@@ -11,6 +11,7 @@ Changes at the same instant happen in this order: charge level, link, screen, ch
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from fdsim.devices.battery import Flow
 from fdsim.devices.fleet import DeviceGroup
@@ -22,6 +23,26 @@ from fdsim.trace import Cause, Network, Phase
 INF = math.inf
 # Looking a member up in its enum costs more than comparing it.
 _CHECK_IN, _TRAIN, _WIFI = Phase.check_in, Phase.train, Network.wifi
+_BATTERY_EMPTY = Cause.battery_empty
+_BATTERY_LOW = Cause.battery_low
+_CRASHED = Cause.crashed
+_IN_USE = Cause.in_use
+_LINK_LOST = Cause.link_lost
+_METERED = Cause.metered
+_OFFLINE = Cause.offline
+_OUTAGE = Cause.outage
+_UNPLUGGED = Cause.unplugged
+
+
+@lru_cache(maxsize=4096)
+def _flow(load_w: float, plugged: bool, full_j: float) -> Flow:
+    # Devices of a group meet the same few flows again and again.
+    return Flow(load_w, plugged, full_j)
+
+
+@lru_cache(maxsize=4096)
+def _flows(load_w: float, screen_w: float, plugged: bool, full_j: float) -> tuple[Flow, Flow]:
+    return Flow(load_w, plugged, full_j), Flow(load_w + screen_w, plugged, full_j)
 
 
 def heaviest_w(group: DeviceGroup) -> float:
@@ -42,6 +63,7 @@ class Device(Surroundings):
         "_level_j",
         "_low_soc",
         "_quiet_s",
+        "_until_s",
         "battery",
         "changes",
         "charge_j",
@@ -80,6 +102,7 @@ class Device(Surroundings):
         self.charge_j = self.full_j * float(self.rng.uniform(low, high))
         self.speed = group.compute.speed(self.rng)
         self.spent_j = self.throughput_j = self.phase_w = 0.0
+        self._until_s = INF
         self.empty = self.charge_j <= 0.0
         self.changes = 0
         self._renew()
@@ -108,25 +131,25 @@ class Device(Surroundings):
         """
         rule, link = self.rule, self.link
         if self.crashed:
-            return Cause.crashed
+            return _CRASHED
         if self.empty:
-            return Cause.battery_empty
+            return _BATTERY_EMPTY
         if phase is not _TRAIN or rule.requires_unmetered:
             if not link.online:
-                return Cause.offline if phase is _CHECK_IN else Cause.link_lost
+                return _OFFLINE if phase is _CHECK_IN else _LINK_LOST
             if self.outages and self.taken(link.network.name):
-                return Cause.outage
+                return _OUTAGE
         if self.charge_j < self._low_soc * self.full_j:
-            return Cause.battery_low
+            return _BATTERY_LOW
         if rule.requires_charging:
             if not (self.charger_on or self.topping_up):
-                return Cause.unplugged
+                return _UNPLUGGED
             if self.outages and self.taken("power"):
-                return Cause.outage
+                return _OUTAGE
         if rule.requires_unmetered and link.network is not _WIFI:
-            return Cause.metered
+            return _METERED
         if rule.requires_idle and self.screen_on:
-            return Cause.in_use
+            return _IN_USE
         return None
 
     # -- living
@@ -141,18 +164,26 @@ class Device(Surroundings):
         if to_s > self.t_s:
             self._settle(to_s)
 
-    def work_at(self, phase_w: float) -> None:
-        """Draws `phase_w` more than by itself from now on."""
-        if phase_w == self.phase_w:
+    def work_at(self, phase_w: float, until_s: float = INF) -> None:
+        """Draws `phase_w` more than by itself from now on; whoever asks comes back at `until_s` at the latest."""
+        if phase_w == self.phase_w and until_s == self._until_s:
             return
-        self.phase_w = phase_w
+        self.phase_w, self._until_s = phase_w, until_s
         self._set_flows()
-        if self._bound_s <= self.screen_s:
+        self._look_ahead()
+
+    def nothing_before(self, then_s: float) -> bool:
+        """Whether nothing about the device changes up to and including a time, whatever it works at."""
+        if then_s >= self.screen_s or then_s >= self._quiet_s:
+            return False
+        if then_s >= self._bound_s:
             self._find_level()
-            self.next_s = min(self.screen_s, self.level_s, self._quiet_s)
-        if self._log is not None:
-            self._log(self.t_s, self.client, "load_w", self.flow.load_w)
-            self._log(self.t_s, self.client, "soc", self.charge_j / self.full_j)
+        return then_s < self._bound_s
+
+    @property
+    def watched(self) -> bool:
+        """Whether somebody wants to be told of every change."""
+        return self._log is not None
 
     def _settle(self, t_s: float) -> None:
         time_s = t_s - self.t_s
@@ -195,11 +226,11 @@ class Device(Surroundings):
                     log(t_s, self.client, "screen", float(on))
                     log(t_s, self.client, "load_w", flow[0])
                     log(t_s, self.client, "soc", charge_j / self.full_j)
-            if bound_s <= screen_s:
+            if bound_s <= screen_s and bound_s <= quiet_s:
                 break
         self.screen_s, self.t_s, self.charge_j, self.spent_j = screen_s, t_s, charge_j, spent_j
         self.flow, self.changes = flow, changes
-        if bound_s <= screen_s:
+        if bound_s <= screen_s and bound_s <= quiet_s:
             self._find_level()
         self.next_s = min(screen_s, self.level_s, quiet_s)
 
@@ -208,60 +239,70 @@ class Device(Surroundings):
         self.changes += 1
         if now_s == self.level_s:
             self._pass_level()
+            self._renew()
         elif now_s == self.link_s:
             self._next_link(now_s)
+            self._look_ahead()
         elif now_s == self.screen_s:
             self._next_screen(now_s)
+            self._renew()
         elif now_s == self.charger_s:
             self._next_charger(now_s)
             if self.charger_on:
                 # A battery ages between charges; what is in it stays in it.
                 self.full_j = max(self.battery.full_j(self.throughput_j), self.charge_j)
+            self._renew()
         elif now_s == self.outage_s:
             self._next_outage(now_s)
+            self._renew()
         else:
             self._next_crash(now_s)
-        self._renew()
+            self._look_ahead()
 
     def _renew(self) -> None:
-        """Works out load, flow and the next change after any change but the screen's."""
+        """Works out everything anew after a change of what moves the charge."""
         self._set_flows()
-        self._quiet_s = min(self.link_s, self.charger_s, self.outage_s, self.crash_s)
-        self._find_level()
-        self.next_s = min(self.screen_s, self.level_s, self._quiet_s)
+        self._bound_s = -INF
+        self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        """Works out what comes next."""
+        self._quiet_s = quiet_s = min(self.link_s, self.charger_s, self.outage_s, self.crash_s)
+        self.level_s = INF
+        if self._bound_s <= quiet_s and self._bound_s <= self.screen_s and self._bound_s <= self._until_s:
+            self._find_level()
+        self.next_s = min(self.screen_s, self.level_s, quiet_s)
         if self._log is not None:
             self._log(self.t_s, self.client, "load_w", self.flow.load_w)
             self._log(self.t_s, self.client, "soc", self.charge_j / self.full_j)
 
     def _set_flows(self) -> None:
-        power, full_j = self.group.power, self.full_j
         plugged = self.plugged if self.outages else self.charger_on or self.topping_up
         if self.empty:
-            self.flow = Flow(0.0, plugged, full_j)
-            self._flows = (self.flow, self.flow)
+            self._flows = _flows(0.0, 0.0, plugged, self.full_j)
         else:
-            load_w = power.idle_w + self.phase_w
-            self._flows = (Flow(load_w, plugged, full_j), Flow(load_w + power.screen_w, plugged, full_j))
-            self.flow = self._flows[self.screen_on]
+            power = self.group.power
+            self._flows = _flows(power.idle_w + self.phase_w, power.screen_w, plugged, self.full_j)
+        self.flow = self._flows[self.screen_on]
 
     # -- charge levels
 
     def _find_level(self) -> None:
-        """Works out when the next charge level is met, unless the screen changes before any can be.
+        """Works out when the next charge level is met, unless something else surely comes before.
 
         The charge moves no faster than under the lightest and the heaviest load the device can have, whatever
-        the screen and a round do; so no level is met before the earlier of these two.
+        the screen and a round do; so no level is met before the earlier of these two, `_bound_s`.
         """
         flow = self.flow
         bound_s = INF
         if not self.empty:
-            bound_s = self._time_to_next_level(Flow(self._heaviest_w, flow.plugged, flow.full_j))
+            bound_s = self._time_to_next_level(_flow(self._heaviest_w, flow.plugged, flow.full_j))
         if flow.plugged:
             lightest_w = 0.0 if self.empty else self.group.power.idle_w
-            bound_s = min(bound_s, self._time_to_next_level(Flow(lightest_w, True, flow.full_j)))
-        self._bound_s = self.t_s + bound_s
+            bound_s = min(bound_s, self._time_to_next_level(_flow(lightest_w, True, flow.full_j)))
+        self._bound_s = bound_s = self.t_s + bound_s
         self.level_s = INF
-        if self._bound_s <= self.screen_s:
+        if bound_s <= min(self.screen_s, self._quiet_s, self._until_s):
             self.level_s = self.t_s + self._time_to_next_level(flow)
 
     def _time_to_next_level(self, flow: Flow) -> float:

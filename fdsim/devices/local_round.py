@@ -28,7 +28,8 @@ FATAL = (Cause.crashed, Cause.battery_empty)
 
 # Looking a member up in its enum costs more than comparing it.
 _CHECK_IN, _DOWNLOAD, _TRAIN, _UPLOAD = Phase
-_CELLULAR, _DEADLINE = Network.cellular, Cause.deadline
+_WORKING = (_DOWNLOAD, _TRAIN, _UPLOAD)
+_CELLULAR, _NO_NETWORK, _DEADLINE = Network.cellular, Network.none, Cause.deadline
 
 
 @dataclass(frozen=True)
@@ -64,14 +65,13 @@ class Answer:
 
 
 def check_in(device: Device, now_s: float) -> Answer:
-    """Begins the answer, and ends it at once if the device is not eligible; takes no time."""
+    """Begins the answer of a device, and ends it at once if the device is not eligible; takes no time."""
     device.advance(now_s)
-    network = device.link.network if device.online else Network.none
-    answer = Answer(now_s, device.soc, int(network))
-    cause = device.obstacle(_CHECK_IN)
-    if cause is not None:
-        answer.cause, answer.end_s, answer.soc_end = int(cause), now_s, answer.soc_start
-    return answer
+    soc, cause = device.charge_j / device.full_j, device.obstacle(_CHECK_IN)
+    network = device.link.network if cause is None or device.online else _NO_NETWORK
+    if cause is None:
+        return Answer(now_s, soc, network)
+    return Answer(now_s, soc, network, now_s, soc, cause)
 
 
 class Track(NamedTuple):
@@ -83,19 +83,94 @@ class Track(NamedTuple):
     process: simpy.Process
 
 
-def race(track: Track, job: Job, work: float, answer: Answer) -> Generator[simpy.Event, Any, None]:
-    """Runs the phases one after the other until one of them fails, and writes down what became of them.
+def delay_s(now_s: float, then_s: float) -> float:
+    """The delay that brings a clock from now to then, to the last bit wherever there is such a delay."""
+    wait_s = then_s - now_s
+    if now_s + wait_s == then_s:
+        return max(0.0, wait_s)
+    other_s = math.nextafter(wait_s, INF if now_s + wait_s < then_s else 0.0)
+    return max(0.0, other_s if now_s + other_s == then_s else wait_s)
 
-    `work` is the training, in the unit of the device's compute law. `left` is what is left of a phase: bits
-    of a transfer, work of the training.
+
+def race(track: Track, job: Job, work: float, answer: Answer) -> Generator[simpy.Event, Any, None]:
+    """Runs a device through its round and writes down what became of it.
+
+    `work` is the training, in the unit of the device's compute law. Where nothing can come in between, the
+    whole round is one wait; whoever watches the device sees it go phase by phase, with the same result.
+    """
+    env, device, cell, _ = track
+    free_frac = 1.0 - device.group.compute.load(device.rng)
+    ends_s = None if cell is not None or device.watched else _calm_ends(device, job, work, free_frac)
+    if ends_s is None:
+        yield from _eventful_race(track, job, work, answer, free_frac)
+        return
+    try:
+        yield env.timeout(delay_s(env.now, ends_s[-1]))
+    except simpy.Interrupt:
+        _live_through(device, job, answer, ends_s, env.now, closed=True)
+    else:
+        _live_through(device, job, answer, ends_s, ends_s[-1], closed=False)
+
+
+def _calm_ends(device: Device, job: Job, work: float, free_frac: float) -> tuple[float, float, float] | None:
+    """When the three phases end if nothing comes in between, or None if something might."""
+    link, now_s = device.link, device.t_s
+    handshake_s = device.group.handshakes * link.rtt_s
+    speed, steady_s = _training_rate(device, 0.0)
+    down_s = now_s + handshake_s + 8.0 * job.bytes_down / link.down_bps
+    train_s = work / (speed * free_frac)
+    end_s = down_s + train_s + handshake_s + 8.0 * job.bytes_up / link.up_bps
+    if train_s < steady_s and end_s < job.deadline_s and device.nothing_before(end_s):
+        return down_s, down_s + train_s, end_s
+    return None
+
+
+def _live_through(
+    device: Device,
+    job: Job,
+    answer: Answer,
+    ends_s: tuple[float, float, float],
+    now_s: float,
+    *,
+    closed: bool,
+) -> None:
+    """Lets a device live through the phases of a calm round up to now, its end or its early close."""
+    start_s, idle_w = answer.start_s, device.group.power.idle_w
+    for phase, end_s in zip(_WORKING, ends_s, strict=True):
+        power_w = _power_w(device, phase)
+        until_s = end_s if end_s < now_s else now_s
+        device.work_at(power_w, job.deadline_s)
+        device.advance(until_s)
+        elapsed_s = until_s - start_s
+        answer.phase = phase
+        answer.energy_j += elapsed_s * (power_w + idle_w)
+        if until_s < end_s:
+            handshake_s = _handshake_s(device, phase)
+            done_frac = max(0.0, elapsed_s - handshake_s) / (end_s - start_s - handshake_s)
+        else:
+            done_frac = 1.0
+        _write_down(answer, phase, elapsed_s, done_frac, job)
+        start_s = until_s
+        if closed and now_s <= end_s and (phase is not _UPLOAD or now_s < end_s):
+            answer.cause = _DEADLINE
+            break
+    device.work_at(0.0)
+    answer.end_s, answer.soc_end = now_s, device.charge_j / device.full_j
+
+
+def _eventful_race(
+    track: Track, job: Job, work: float, answer: Answer, free_frac: float
+) -> Generator[simpy.Event, Any, None]:
+    """Runs the phases one after the other until one of them fails.
+
+    `left` is what is left of a phase: bits of a transfer, work of the training.
     """
     env, device, cell, process = track
     group, deadline_s = device.group, job.deadline_s
-    free_frac = 1.0 - group.compute.load(device.rng)
     idle_w, hot_s, now_s = group.power.idle_w, 0.0, env.now
     cause: Cause | None = None
-    for phase, whole in ((_DOWNLOAD, 8.0 * job.bytes_down), (_TRAIN, work), (_UPLOAD, 8.0 * job.bytes_up)):
-        answer.phase = int(phase)
+    for phase, whole in zip(_WORKING, (8.0 * job.bytes_down, work, 8.0 * job.bytes_up), strict=True):
+        answer.phase = phase
         device.note(phase.name, float(job.round_index))
         shared = cell if phase is not _TRAIN else None
         if shared is not None:
@@ -113,34 +188,33 @@ def race(track: Track, job: Job, work: float, answer: Answer) -> Generator[simpy
                 # A device that is still paused at the deadline failed for what it was paused for.
                 cause = _DEADLINE if lapse is None else lapse
                 break
+            rate, steady_s, power_w = 0.0, INF, 0.0
             if lapse is None:
-                rate, steady_s = (
-                    _training_rate(device, hot_s) if phase is _TRAIN else _transfer_rate(device, phase, cell)
-                )
-                rate = rate * free_frac if phase is _TRAIN else rate
                 power_w = _power_w(device, phase)
-            else:
-                rate, steady_s, power_w = 0.0, INF, 0.0
-            device.work_at(power_w)
+                if phase is _TRAIN:
+                    rate, steady_s = _training_rate(device, hot_s)
+                    rate *= free_frac
+                else:
+                    rate = _transfer_rate(device, phase, cell)
+            device.work_at(power_w, deadline_s)
             done_s = now_s + handshake_s + left / rate if rate > 0.0 else INF
+            then_s, closed = min(done_s, device.next_s, now_s + steady_s, deadline_s), False
             try:
-                yield env.timeout(min(done_s, device.next_s, now_s + steady_s, deadline_s) - now_s)
-                closed = False
+                yield env.timeout(delay_s(env.now, then_s))
             except simpy.Interrupt as interrupt:
-                closed = interrupt.cause is not SHARE_CHANGED
-            elapsed_s = env.now - now_s
-            now_s = env.now
+                then_s, closed = env.now, interrupt.cause is not SHARE_CHANGED
+            elapsed_s, now_s = then_s - now_s, then_s
             device.advance(now_s)
             if lapse is None:
                 answer.energy_j += elapsed_s * (power_w + idle_w)
-                if now_s >= done_s - SAME_S:
-                    left = 0.0
-                    break
                 if phase is _TRAIN:
                     hot_s += elapsed_s
                 shaken_s = min(handshake_s, elapsed_s)
                 handshake_s -= shaken_s
-                left = max(0.0, left - rate * (elapsed_s - shaken_s))
+                left = 0.0 if now_s >= done_s - SAME_S else max(0.0, left - rate * (elapsed_s - shaken_s))
+                if now_s >= done_s - SAME_S:
+                    cause = _DEADLINE if closed and phase is not _UPLOAD else None
+                    break
             if closed:
                 cause = _DEADLINE
                 break
@@ -155,8 +229,8 @@ def race(track: Track, job: Job, work: float, answer: Answer) -> Generator[simpy
         if cause is not None:
             break
     device.work_at(0.0)
-    answer.end_s, answer.soc_end = now_s, device.soc
-    answer.cause = NONE if cause is None else int(cause)
+    answer.end_s, answer.soc_end = now_s, device.charge_j / device.full_j
+    answer.cause = NONE if cause is None else cause
     device.note(
         "completed" if cause is None else "dropped", float(job.round_index if cause is None else cause)
     )
@@ -174,9 +248,9 @@ def _training_rate(device: Device, hot_s: float) -> tuple[float, float]:
     return device.speed * pace * screen, steady_s
 
 
-def _transfer_rate(device: Device, phase: Phase, cell: SharedCell | None) -> tuple[float, float]:
+def _transfer_rate(device: Device, phase: Phase, cell: SharedCell | None) -> float:
     bps = device.link.down_bps if phase is _DOWNLOAD else device.link.up_bps
-    return (bps if cell is None else min(bps, cell.share_bps(phase))), INF
+    return bps if cell is None else min(bps, cell.share_bps(phase))
 
 
 def _power_w(device: Device, phase: Phase) -> float:

@@ -15,7 +15,7 @@ from fdsim.catalogue import nearest
 from fdsim.devices.connectivity import Bandwidth
 from fdsim.devices.device import Device
 from fdsim.devices.fleet import DeviceGroup
-from fdsim.devices.local_round import ROUND_CLOSED, Answer, Job, Track, check_in, race
+from fdsim.devices.local_round import ROUND_CLOSED, Answer, Job, Track, check_in, delay_s, race
 from fdsim.devices.server import Server
 from fdsim.devices.share import SharedCell
 from fdsim.devices.spells import HOUR_S
@@ -164,7 +164,7 @@ class World:
         server, env = self.setting.server, self.env
         planned_s = self.start_s + round_index * server.round_interval_s
         if planned_s > env.now:
-            yield env.timeout(planned_s - env.now)
+            yield env.timeout(delay_s(env.now, planned_s))
         start_s = env.now
         chosen = self._choose(round_index).tolist()
         target = min(server.selection.target(len(self.participants)), len(chosen))
@@ -224,7 +224,8 @@ class World:
         )
 
     def _close(self, round_index: int, start_s: float, answers: dict[int, Answer], target: int) -> TraceRound:
-        made = blank_round(round_index, len(self.participants), start_s, self.env.now)
+        end_s = max((answer.end_s for answer in answers.values()), default=start_s)
+        made = blank_round(round_index, len(self.participants), start_s, end_s)
         clients = np.fromiter(answers, dtype=np.int64, count=len(answers))
         for name in _ANSWER_COLUMNS:
             value_of = attrgetter(name)
@@ -250,7 +251,7 @@ def watch(env: simpy.Environment, device: Device) -> Generator[simpy.Event, Any,
     """
     while True:
         try:
-            yield env.timeout(max(0.0, device.next_s - env.now)) if device.next_s < math.inf else env.event()
+            yield env.timeout(delay_s(env.now, device.next_s)) if device.next_s < math.inf else env.event()
         except simpy.Interrupt:
             continue
         device.advance(env.now)
