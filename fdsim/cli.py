@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from fdsim import __version__
+from fdsim.cli_bench import app as bench_app
 from fdsim.cli_list import app as list_app
 from fdsim.cli_report import report
 from fdsim.cli_runs import columns, runs, show, verify
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 app.add_typer(trace_app, name="trace")
 app.add_typer(list_app, name="list")
+app.add_typer(bench_app, name="bench")
 list_app.command()(runs)
 list_app.command()(columns)
 app.command()(verify)

@@ -28,7 +28,7 @@ class FleetSpeed:
 
     devices: int
     events: int
-    """Changes of state lived through, and SimPy events processed."""
+    """Rows that an event log would have: changes of state, check-ins, phases begun, outcomes; not loads and levels."""
     build_s: float
     day_s: float
     bare_per_s: float
@@ -81,22 +81,46 @@ def small_work(clients: int) -> Workload:
     return Workload(NetCost(5e6, 0.0, 60_000), np.full(clients, 320.0), 240_000, 240_000)
 
 
-def fleet_speed(
-    devices: int, *, profile: str = "flash2020", rounds: int = 48, bare: bool = True
-) -> FleetSpeed:
-    """Lets a fleet live for a day in which everybody is asked every half hour, and counts what happened."""
-    bare_per_s = max(bare_rate(devices) for _ in range(2)) if bare else float("nan")
+def fleet_speed(devices: int, *, rounds: int, selection: dict[str, Any]) -> FleetSpeed:
+    """Lets a fleet live for a day with some rounds, and counts what an event log of it would list."""
+    bare_per_s = max(bare_rate(devices) for _ in range(2))
     gc.collect()
-    group = DeviceGroup.model_validate({"profile": profile, "count": devices})
-    server = Server(round_interval_s=DAY_S / rounds)
+    group = DeviceGroup.model_validate({"profile": "flash2020", "count": devices})
+    server = Server.model_validate({"round_interval_s": DAY_S / max(1, rounds), "selection": selection})
     start = time.process_time()
     world = World(FleetSetting((group,), server, small_work(devices), rounds, 1))
     built = time.process_time()
+    asked = 0
     for round_index in range(rounds):
-        world.env.run(until=world.env.process(world.serve(round_index)))
+        made = world.env.run(until=world.env.process(world.serve(round_index)))
+        # Each client asked checks in and ends somehow; the code of its last phase counts the phases it began.
+        asked += 2 * len(made.selected) + int(made.phase[made.selected].sum())  # type: ignore[union-attr]
     for participant in world.participants:
         participant.device.advance(DAY_S)
     lived = time.process_time()
-    events = sum(participant.device.changes for participant in world.participants) + scheduled(world.env)
+    events = sum(participant.device.changes for participant in world.participants) + asked
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return FleetSpeed(devices, events, built - start, lived - built, bare_per_s, peak_mb)
+
+
+#: name → rounds a day and whom they ask.
+DAYS: dict[str, tuple[int, dict[str, Any]]] = {
+    "living only": (0, {"kind": "all"}),
+    "100 clients every half hour": (48, {"kind": "random", "clients_per_round": 100}),
+    "everybody every half hour": (48, {"kind": "all"}),
+}
+
+
+def show_fleet_speed(sizes: tuple[int, ...]) -> None:
+    """Prints the fleet's speed against bare SimPy, and how the time per device grows with the fleet."""
+    for name, (rounds, selection) in DAYS.items():
+        first: FleetSpeed | None = None
+        for devices in sizes:
+            found = fleet_speed(devices, rounds=rounds, selection=selection)
+            first = first or found
+            growth = found.us_per_device_day / first.us_per_device_day
+            print(
+                f"{name:28s} {devices:7d} devices  {found.events_per_s:9.0f} events/s, {found.ratio:5.2f} of bare SimPy"
+                f"  {found.us_per_device_day:7.0f} µs per device-day ({growth:4.2f}×)  {found.peak_mb:6.0f} MB",
+                flush=True,
+            )

@@ -139,8 +139,7 @@ def _live_through(
     for phase, end_s in zip(_WORKING, ends_s, strict=True):
         power_w = _power_w(device, phase)
         until_s = end_s if end_s < now_s else now_s
-        device.work_at(power_w, job.deadline_s)
-        device.advance(until_s)
+        device.work_through(power_w, until_s)
         elapsed_s = until_s - start_s
         answer.phase = phase
         answer.energy_j += elapsed_s * (power_w + idle_w)

@@ -1,0 +1,206 @@
+"""The charge of a device: moved by load and charger, watched for the levels at which something happens."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+from fdsim.devices.battery import Flow
+from fdsim.devices.fleet import DeviceGroup
+from fdsim.devices.server import Eligibility
+from fdsim.devices.surroundings import Outage, Surroundings
+from fdsim.rng import stream
+
+INF = math.inf
+
+
+@lru_cache(maxsize=4096)
+def _flow(load_w: float, plugged: bool, full_j: float) -> Flow:
+    # Devices of a group meet the same few flows again and again.
+    return Flow(load_w, plugged, full_j)
+
+
+@lru_cache(maxsize=4096)
+def _flows(load_w: float, screen_w: float, plugged: bool, full_j: float) -> tuple[Flow, Flow]:
+    return Flow(load_w, plugged, full_j), Flow(load_w + screen_w, plugged, full_j)
+
+
+def heaviest_w(group: DeviceGroup) -> float:
+    """The most a device of a group can draw at any time, W."""
+    radio = group.radio
+    radio_w = max(radio.wifi_rx_w, radio.wifi_tx_w, radio.cellular_rx_w, radio.cellular_tx_w)
+    return group.power.idle_w + group.power.screen_w + max(group.power.train_w, radio_w)
+
+
+class ChargedDevice(Surroundings):
+    """A device's surroundings, and the charge that they and its work move."""
+
+    __slots__ = (
+        "_bound_s",
+        "_flows",
+        "_heaviest_w",
+        "_level",
+        "_level_j",
+        "_low_soc",
+        "_quiet_s",
+        "_until_s",
+        "battery",
+        "changes",
+        "charge_j",
+        "empty",
+        "flow",
+        "full_j",
+        "level_s",
+        "next_s",
+        "phase_w",
+        "rng",
+        "rule",
+        "speed",
+        "spent_j",
+        "throughput_j",
+    )
+
+    flow: Flow
+    _flows: tuple[Flow, Flow]
+    level_s: float
+    next_s: float
+    _bound_s: float
+    _quiet_s: float
+    _level: str
+    _level_j: float
+
+    def __init__(
+        self, client: int, group: DeviceGroup, rule: Eligibility, seed: int, *, outages: list[Outage]
+    ) -> None:
+        super().__init__(client, group, seed, outages=outages)
+        self.battery, self.rule = group.battery, rule
+        self._low_soc = max(rule.min_soc, group.low_soc)
+        self._heaviest_w = heaviest_w(group)
+        self.rng = stream(seed, "device", client)
+        low, high = group.initial_soc
+        self.full_j = group.battery.full_j(0.0)
+        self.charge_j = self.full_j * float(self.rng.uniform(low, high))
+        self.speed = group.compute.speed(self.rng)
+        self.spent_j = self.throughput_j = self.phase_w = 0.0
+        self._until_s = INF
+        self.empty = self.charge_j <= 0.0
+        self.changes = 0
+        self._renew()
+
+    @property
+    def soc(self) -> float:
+        """State of charge, 0..1."""
+        return self.charge_j / self.full_j
+
+    @property
+    def low_j(self) -> float:
+        """The charge below which the device takes no work, J."""
+        return self._low_soc * self.full_j
+
+    def work_through(self, phase_w: float, until_s: float) -> None:
+        """Draws `phase_w` more up to a time before which nothing changes; `work_at` must follow."""
+        self.phase_w = phase_w
+        self._set_flows()
+        self._settle(until_s)
+
+    def _settle(self, t_s: float) -> None:
+        time_s = t_s - self.t_s
+        if time_s > 0.0:
+            before_j, flow = self.charge_j, self.flow
+            self.charge_j = after_j = self.battery.after(before_j, time_s, flow)
+            self.spent_j += flow.load_w * time_s
+            if after_j > before_j:
+                self.throughput_j += after_j - before_j
+            self.t_s = t_s
+
+    def _renew(self) -> None:
+        """Works out everything anew after a change of what moves the charge."""
+        self._set_flows()
+        self._bound_s = -INF
+        self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        """Works out what comes next."""
+        self._quiet_s = quiet_s = min(self.link_s, self.charger_s, self.outage_s, self.crash_s)
+        self.level_s = INF
+        if self._bound_s <= quiet_s and self._bound_s <= self.screen_s and self._bound_s <= self._until_s:
+            self._find_level()
+        self.next_s = min(self.screen_s, self.level_s, quiet_s)
+        if self._log is not None:
+            self._log(self.t_s, self.client, "load_w", self.flow.load_w)
+            self._log(self.t_s, self.client, "soc", self.charge_j / self.full_j)
+
+    def _set_flows(self) -> None:
+        plugged = self.plugged if self.outages else self.charger_on or self.topping_up
+        if self.empty:
+            self._flows = _flows(0.0, 0.0, plugged, self.full_j)
+        else:
+            power = self.group.power
+            self._flows = _flows(power.idle_w + self.phase_w, power.screen_w, plugged, self.full_j)
+        self.flow = self._flows[self.screen_on]
+
+    # -- charge levels
+
+    def _find_level(self) -> None:
+        """Works out when the next charge level is met, unless something else surely comes before.
+
+        The charge moves no faster than under the lightest and the heaviest load the device can have, whatever
+        the screen and a round do; so no level is met before the earlier of these two, `_bound_s`.
+        """
+        flow = self.flow
+        bound_s = INF
+        if not self.empty:
+            bound_s = self._time_to_next_level(_flow(self._heaviest_w, flow.plugged, flow.full_j))
+        if flow.plugged:
+            lightest_w = 0.0 if self.empty else self.group.power.idle_w
+            bound_s = min(bound_s, self._time_to_next_level(_flow(lightest_w, True, flow.full_j)))
+        self._bound_s = bound_s = self.t_s + bound_s
+        self.level_s = INF
+        if bound_s <= min(self.screen_s, self._quiet_s, self._until_s):
+            self.level_s = self.t_s + self._time_to_next_level(flow)
+
+    def _time_to_next_level(self, flow: Flow) -> float:
+        charge_j, full_j, usage = self.charge_j, self.full_j, self.group.usage
+        low_j = self._low_soc * full_j
+        if flow.plugged:
+            rising, level_j = "", INF
+            if self.empty:
+                rising, level_j = "boot", self.group.boot_soc * full_j
+            elif charge_j < low_j:
+                rising, level_j = "risen", low_j
+            if self.topping_up and usage.top_up_to_soc * full_j < level_j:
+                rising, level_j = "topped_up", usage.top_up_to_soc * full_j
+            if rising:
+                time_s = self.battery.time_to_level(charge_j, level_j, flow)
+                if time_s < INF:
+                    self._level, self._level_j = rising, level_j
+                    return time_s
+        if self.empty:
+            return INF
+        self._level, self._level_j = "empty", 0.0
+        top_up_j = usage.top_up_soc * full_j
+        if 0.0 < top_up_j < charge_j and not flow.plugged and not self.topping_up:
+            self._level, self._level_j = "top_up", top_up_j
+        if self._level_j < low_j <= charge_j:
+            # Just below the level, so that a charge that has risen to it does not count as falling through it.
+            self._level, self._level_j = "fallen", math.nextafter(low_j, 0.0)
+        return self.battery.time_to_level(charge_j, self._level_j, flow)
+
+    def _pass_level(self) -> None:
+        self.charge_j = self._level_j
+        if self._level == "empty":
+            self.empty = True
+            self.note("power", 0.0)
+        elif self._level == "boot":
+            self.empty = False
+            self.note("power", 1.0)
+        elif self._level == "top_up":
+            self.topping_up = True
+            self.note("charger", 1.0)
+        elif self._level == "topped_up":
+            self.topping_up = False
+            self.note("charger", 0.0)
+        elif self._level == "fallen":
+            self.note("low", 1.0)
+        else:
+            self.note("low", 0.0)
