@@ -7,9 +7,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+from fdsim.cli import app
 from fdsim.run import run_scenario
 from fdsim.scenario import parse_scenario
+from fdsim.telemetry.reader import Run
+from fdsim.theory import theory_of
 
 SCENARIO: dict[str, Any] = {
     "name": "clustered",
@@ -22,7 +26,7 @@ SCENARIO: dict[str, Any] = {
     "net": {"kind": "mlp"},
     "training": {"local_steps": 2, "batch_size": 10, "learning_rate": 0.1},
     "participation": {"kind": "fixed_ratio", "clients": 20, "alpha": 0.5},
-    "telemetry": {"counterfactual": True, "clients": False},
+    "telemetry": {"counterfactual": True, "clients": False, "similarity_every": 50},
     "acceleration": {"device": "cpu"},
 }
 
@@ -45,6 +49,16 @@ def test_friends_are_found_and_err_far_less(tmp_path: Path) -> None:
     assert error["oracle_friends"] <= error["fdms"]
     assert found["fdms"]["cluster_agreement"].iloc[-1] == 1.0
     assert found["fdms"]["friend_hit_frac"].dropna().iloc[-10:].min() == 1.0
+    panel = theory_of(Run(tmp_path))
+    assert panel.constants.delta_min > 0.2
+    measured = panel.errors.set_index("strategy")
+    assert measured.loc["dropout", "error_sum"] <= measured.loc["dropout", "psi_bar"]
+    assert measured.loc["fdms", "error_sum"] <= measured.loc["fdms", "psi_star"]
+    assert (panel.rounds["misselection"].dropna() <= panel.rounds["misselection_bound"].iloc[1:]).all()
+    shown = CliRunner().invoke(app, ["theory", str(tmp_path), "--csv", str(tmp_path / "by_round.csv")])
+    assert shown.exit_code == 0, shown.output
+    assert "δ_min" in shown.output
+    assert len(pd.read_csv(tmp_path / "by_round.csv")) == 31
 
 
 @pytest.mark.slow
