@@ -31,6 +31,36 @@ def kinds(
 
 
 @app.command()
+def profiles(
+    name: Annotated[str | None, typer.Argument(help="One profile, with every value and its source.")] = None,
+) -> None:
+    """The device library; with a name, that profile's values and where they come from."""
+    import json
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from fdsim.devices.profiles import about, profile, sources
+
+    console = Console()
+    if name is None:
+        table = Table("profile", "what it is", title="profiles", title_justify="left")
+        for label, line in about():
+            table.add_row(label, line)
+    else:
+        known = sources(name)
+        table = Table("part", "values", "source", title=name, title_justify="left")
+        for part, values in profile(name).items():
+            shown = json.dumps(values) if not isinstance(values, dict) else _plain(values)
+            table.add_row(part, shown, known.get(part, ""))
+    console.print(table)
+
+
+def _plain(values: dict[str, object]) -> str:
+    return "\n".join(f"{key} = {value}" for key, value in values.items())
+
+
+@app.command()
 def scenarios(folder: Annotated[Path, typer.Argument(help="Folder to look in.")] = Path("scenarios")) -> None:
     """Scenario files in a folder, with the question each asks."""
     from rich.console import Console

@@ -39,6 +39,18 @@ def run_and_show(path: Path, out: Path | None, overrides: list[str], choices: Ru
     except RunError as error:
         raise type(error)(f"{error}. When mended, go on with: {shlex.join([*again, '--resume'])}") from error
     print_summary(folder, console)
+    _write_report(folder, console)
+
+
+def _write_report(folder: Path, console: Console) -> None:
+    """Writes the report; the run is complete by now, so a report that fails is told and not counted against it."""
+    from fdsim.report import write_report
+
+    try:
+        said = f"see it in a browser: {write_report(folder)}"
+    except Exception as error:
+        said = f"the run is complete, but its report could not be written ({type(error).__name__}: {error})"
+    console.print(said, markup=False, highlight=False, soft_wrap=True)
 
 
 def sharding_of(executor: str, address: str | None, shards: int | None) -> Sharding | None:
