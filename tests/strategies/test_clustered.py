@@ -81,6 +81,10 @@ def test_the_order_of_the_paper_on_every_seed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_candidate_sets_halve_the_pairs_at_the_same_accuracy(tmp_path: Path) -> None:
+    """How much is saved hangs on how far apart friends and others are: this holds at a learning rate of 0.05.
+
+    At 0.1, where scores inside clusters fall as training goes on, the same rule saved 47 to 48 % on two seeds.
+    """
     found = rounds_of(
         tmp_path,
         rounds=300,
