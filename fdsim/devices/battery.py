@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
 from pydantic import Field, field_validator
@@ -136,13 +137,7 @@ class Tapered(Pack):
         return charge_j
 
     def _regions(self, full_j: float) -> tuple[float, float, float]:
-        # Power below the taper, charge where the taper begins, charge where it meets the floor.
-        taper_j = self.taper_soc * full_j
-        return (
-            self.charge_w * self.charge_efficiency_frac,
-            taper_j,
-            taper_j + (1.0 - self.floor_frac) * (full_j - taper_j),
-        )
+        return _regions(self.charge_w * self.charge_efficiency_frac, self.taper_soc, self.floor_frac, full_j)
 
     def _stretch(self, charge_j: float, time_s: float, flow: Flow) -> tuple[float, float]:
         """Goes on until the time is over or the law changes its form; answers with (charge, time used)."""
@@ -189,6 +184,13 @@ class Tapered(Pack):
                 net_w = (peak_w if part == 0 else peak_w * self.floor_frac) - load_w
                 total_s += (end_j - start_j) / net_w if net_w != 0.0 and (net_w > 0.0) == rising else INF
         return total_s
+
+
+@lru_cache(maxsize=1024)
+def _regions(peak_w: float, taper_soc: float, floor_frac: float, full_j: float) -> tuple[float, float, float]:
+    """Power below the taper, charge where the taper begins, charge where it meets the floor."""
+    taper_j = taper_soc * full_j
+    return peak_w, taper_j, taper_j + (1.0 - floor_frac) * (full_j - taper_j)
 
 
 def _line(charge_j: float, time_s: float, net_w: float, low_j: float, high_j: float) -> tuple[float, float]:
