@@ -11,7 +11,7 @@ from torch import nn
 from fdsim.learning.measure import input_dtype
 
 if TYPE_CHECKING:
-    from fdsim.learning.cohort import CohortTrainer
+    from fdsim.learning.contract import Trainer
     from fdsim.learning.training import Training
     from fdsim.strategies.base import Strategy
 
@@ -46,8 +46,12 @@ def client_bytes(module: nn.Module, training: Training, input_shape: tuple[int, 
     return float(width * (copies * parameters + training.batch_size * per_sample))
 
 
-def memory_needed(trainer: CohortTrainer, strategies: Sequence[Strategy], clients: int) -> float:
+def memory_needed(trainer: Trainer, strategies: Sequence[Strategy], clients: int) -> float:
     """Estimates the bytes that data, stacks and the hungriest strategy need at once."""
+    from fdsim.learning.cohort import CohortTrainer
+
+    if not isinstance(trainer, CohortTrainer):
+        raise TypeError(f"{type(trainer).__name__} does not say what it needs")
     row_bytes = trainer.parameters * torch.empty(0, dtype=trainer.dtype).element_size()
     stacks = trainer.plan.lanes * trainer.plan.stack_size * (trainer.client_bytes + row_bytes)
     hungriest = max(
