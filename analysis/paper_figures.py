@@ -81,12 +81,18 @@ def panels(curves: pd.DataFrame, rows: str, columns: str, label: Callable[[objec
             axes = grid[i, j]
             chosen = curves[(curves[rows] == row) & (curves[columns] == column)]
             if chosen.empty:
-                axes.set_visible(False)
+                # The panel stays, so that its row keeps a scale.
+                axes.text(0.5, 0.5, "not run", ha="center", color="grey", transform=axes.transAxes)
+                axes.set(xticks=[])
+                axes.spines[["top", "right"]].set_visible(False)
                 continue
             draw_curves(axes, chosen)
-            seeds = chosen.groupby("strategy")["seed"].nunique().min()
+            seeds = chosen.groupby("strategy")["seed"].nunique()
+            told = f"{seeds.min()}" if seeds.min() == seeds.max() else f"{seeds.min()} to {seeds.max()}"
             name = TITLES.get(str(row), str(row))
-            axes.set_title(f"{name}, {label(column)} ({seeds} seed{'s' if seeds > 1 else ''})", fontsize=9)
+            axes.set_title(
+                f"{name}, {label(column)} ({told} seed{'s' if seeds.max() > 1 else ''})", fontsize=9
+            )
             axes.set_xlabel("round")
         grid[i, 0].set_ylabel("test accuracy")
     lines, names = max(

@@ -13,7 +13,7 @@ from fdsim.telemetry.reader import Run, find_run_folders, open_run
 #: What tells one cell of an experiment from another.
 CELL = ["experiment", "clients", "alpha", "local_work", "proximal_mu", "shards"]
 #: Final accuracies are means over the evaluations of this last share of the rounds.
-FINAL_FRAC = 0.1
+FINAL_FRAC = 0.2
 #: Rounds are counted to this share of Full's mean final accuracy.
 TARGET_FRAC = 0.9
 
@@ -89,7 +89,7 @@ def measured(curves: pd.DataFrame) -> pd.DataFrame:
 
 
 def finals(curves: pd.DataFrame) -> pd.DataFrame:
-    """One row per cell, seed and strategy: the mean accuracy over the last tenth of the rounds."""
+    """One row per cell, seed and strategy: the mean accuracy over the last fifth of the rounds."""
     last = measured(curves)
     last = last[last["round"] > (1.0 - FINAL_FRAC) * last["rounds_planned"]]
     keys = [*CELL, "rounds_planned", "strategy", "seed"]

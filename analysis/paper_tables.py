@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 import pandas as pd
-from paper_runs import CELL, finals, gather, rounds_to_target
+from paper_runs import CELL, finals, gather, measured, rounds_to_target
 
 #: The paper's strategies first, in its order.
 ORDER = ["full", "fdms", "fdms, case 1", "fdms, case 2", "dropout", "stale", "stale, model"]
@@ -53,7 +53,7 @@ def markdown(table: pd.DataFrame, numbers: dict[str, str]) -> str:
 
 
 def main() -> None:
-    """Reads the folder and writes four files."""
+    """Reads the folder and writes both tables, and the curves behind them."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -73,6 +73,8 @@ def main() -> None:
             {"target": ".3f", "rounds_mean": ".0f", "rounds_sd": ".0f"},
         ),
     )
+    curves = measured(found.curves)[[*CELL, "strategy", "seed", "round", "accuracy"]]
+    curves.to_csv(words.out / "curves.csv", index=False, float_format="%.4f")
     for name, table, numbers in tables:
         table.to_csv(words.out / f"{name}.csv", index=False, float_format="%.5g")
         (words.out / f"{name}.md").write_text(markdown(table, numbers), encoding="utf-8")
