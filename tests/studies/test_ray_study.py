@@ -37,12 +37,27 @@ pytestmark = [
 ]
 
 
+def _children() -> set[int]:
+    """The processes this one has started."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if int(path.read_text().rpartition(")")[2].split()[1]) == os.getpid():
+                found.add(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
 def add_node(cluster: Any, **wanted: Any) -> Any:
     """Adds a node, patiently: Ray gives a node 30 s to start, which is too little where all cores are busy."""
     for attempt in range(5):
+        before = _children()
         try:
             return cluster.add_node(**wanted)
         except Exception as error:
+            for pid in _children() - before:  # Ray leaves what had started running
+                os.kill(pid, signal.SIGKILL)
             if "timed out during startup" not in str(error) or attempt == 4:
                 raise
     return None
