@@ -60,7 +60,7 @@ def _dropout_lines(trace: list[TraceRound]) -> dict[str, str]:
     return {
         f"dropout, first {len(trace)} rounds": f"{dropped / max(1, selected):.1%}"
         + (f" ({named})" if named else ""),
-        "a round lasts": f"{np.mean(lengths):.0f} s simulated, on average",
+        "a round lasts": f"{np.mean(lengths):.3g} s simulated, on average",
     }
 
 
