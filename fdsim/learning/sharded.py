@@ -136,14 +136,18 @@ class ShardedCohort:
 
 
 def _to(start: Tensor, array: np.ndarray) -> Tensor:
+    return _tensor(array).to(device=start.device, dtype=start.dtype)
+
+
+def _tensor(array: np.ndarray) -> Tensor:
     # Arrays that came through an object store are read-only, which torch tensors cannot be: hence the copy.
-    return torch.tensor(array, device=start.device, dtype=start.dtype)
+    return torch.from_numpy(np.array(array))
 
 
 def carry_out(task: Task, start: np.ndarray, order: Order) -> Parts:
     """Does what a shard is asked to do, with a task of its own."""
     setting: Setting = task.setting
-    params = torch.tensor(start, device=setting.accelerator, dtype=setting.dtype)
+    params = _tensor(start).to(device=setting.accelerator, dtype=setting.dtype)
     place = {int(client): at for at, client in enumerate(order.clients)}
     weighted = None if order.weights is None else torch.zeros_like(params)
     sketch = None

@@ -42,13 +42,18 @@ class ShardHere:
         self.task, self.orders, self.sent = task, list[Order](), list[Parts]()
 
     def begin(self, start: np.ndarray, order: Order) -> Order:
-        self.start = start
+        # As from an object store.
+        self.start = start.copy()
+        self.start.flags.writeable = False
         self.orders.append(order)
         return order
 
     def collect(self, handle: Order) -> Parts:
         parts = carry_out(self.task, self.start, handle)
         self.sent.append(parts)
+        for array in (parts.losses, parts.updates, parts.weighted, parts.sketches):
+            if array is not None:
+                array.flags.writeable = False
         return parts
 
 
