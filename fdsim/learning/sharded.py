@@ -96,7 +96,7 @@ class ShardedCohort:
         for parts in self._ask(start, clients, round_index, work_frac, None):
             if parts.updates is None:
                 raise ValueError("a shard sent no updates back")
-            yield _Chunk(parts.clients, _to(start, parts.updates), _to(start, parts.losses))
+            yield _Chunk(np.array(parts.clients), _to(start, parts.updates), _to(start, parts.losses))
 
     def digest(
         self, start: Tensor, clients: np.ndarray, round_index: int, work_frac: np.ndarray | None, needs: Needs
@@ -106,7 +106,9 @@ class ShardedCohort:
             if parts.weighted is None:
                 raise ValueError("a shard sent no weighted sum back")
             sketches = None if parts.sketches is None else _to(start, parts.sketches)
-            yield Digest(parts.clients, _to(start, parts.weighted), sketches, _to(start, parts.losses))
+            yield Digest(
+                np.array(parts.clients), _to(start, parts.weighted), sketches, _to(start, parts.losses)
+            )
 
     def _ask(
         self,

@@ -51,7 +51,7 @@ class ShardHere:
     def collect(self, handle: Order) -> Parts:
         parts = carry_out(self.task, self.start, handle)
         self.sent.append(parts)
-        for array in (parts.losses, parts.updates, parts.weighted, parts.sketches):
+        for array in (parts.clients, parts.losses, parts.updates, parts.weighted, parts.sketches):
             if array is not None:
                 array.flags.writeable = False
         return parts
