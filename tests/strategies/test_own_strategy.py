@@ -40,6 +40,10 @@ class LastSeen(Strategy):
 '''
 
 
+def test_the_readme_shows_it() -> None:
+    assert OWN_STRATEGY in (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+
+
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Strategy:
     (tmp_path / "my_strategies.py").write_text(OWN_STRATEGY)
