@@ -13,7 +13,7 @@ from fdsim.run import run_scenario
 from fdsim.scenario import load_scenario
 
 ROOT = Path(__file__).resolve().parents[2]
-GALLERY = sorted((ROOT / "scenarios").glob("*.toml"))
+GALLERY = sorted(p for p in (ROOT / "scenarios").glob("*.toml") if not p.name.endswith(".study.toml"))
 PAPER = sorted((ROOT / "scenarios/paper").glob("*.toml"))
 
 #: What keeps three rounds of the large ones short.
