@@ -15,10 +15,11 @@ from fdsim.strategies.base import Strategy
 from tests.strategies.worlds import QuadraticTrainer, clustered_targets, random_trace, scripted_trace, task_on
 
 #: The README shows this text.
-OWN_STRATEGY = '''
+OWN_STRATEGY = '''\
 import numpy as np
 from pydantic import PositiveFloat
 from fdsim.strategies.base import MEAN, Strategy, substituted
+
 
 class LastSeen(Strategy):
     """Lets the active client with the most similar last loss stand in, if any is close enough."""
