@@ -108,7 +108,10 @@ def test_the_help_is_quick() -> None:
 
 @pytest.mark.slow
 def test_friends_beat_dropout_and_stale_on_most_seeds(tmp_path: Path) -> None:
-    """The README's claim, by the mean accuracy of the last ten rounds, over five seeds; Stale keeps models here."""
+    """The README's claim, by the mean accuracy of the last ten rounds, over five seeds; Stale keeps models here.
+
+    By round 30 the similarities also tell the five circles of friends apart, on every seed.
+    """
     ahead, near = 0, 0
     for seed in range(1, 6):
         rounds = pd.read_parquet(
@@ -116,6 +119,8 @@ def test_friends_beat_dropout_and_stale_on_most_seeds(tmp_path: Path) -> None:
         )
         late = rounds[rounds["round"] >= 50].groupby("strategy", observed=True)["test_accuracy"].mean()
         ahead += late["fdms"] > late["dropout"] and late["fdms"] > late["stale"]
-        near += late["full"] - late["fdms"] < 0.03
+        near += late["full"] - late["fdms"] < 0.01
+        found = rounds[(rounds["strategy"] == "fdms") & (rounds["round"] == 30)]["cluster_agreement"]
+        assert found.item() == 1.0
     assert ahead >= 4
     assert near >= 4
