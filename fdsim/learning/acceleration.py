@@ -29,6 +29,10 @@ class Acceleration(Table):
     compile: Literal["auto"] | bool = Field(
         False, description="torch.compile: seconds at the start, faster rounds"
     )
+    convolutions: Literal["auto", "torch"] = Field(
+        "auto",
+        description="auto: those of few channels, stacked on a CPU, by a C kernel made at first use; torch: torch's own",
+    )
     precision: Literal["float32", "float64", "bf16", "fp16"] = Field(
         "float32", description="bf16 and fp16: mixed precision, with parameters in float32"
     )

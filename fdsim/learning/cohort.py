@@ -86,7 +86,11 @@ class CohortTrainer:
         if acceleration.stack_size == "tune":
             self.plan = self._fastest_plan()
         test = Samples(
-            examples.test_inputs, examples.test_labels, accelerator=self.accelerator, dtype=self.dtype
+            examples.test_inputs,
+            examples.test_labels,
+            accelerator=self.accelerator,
+            dtype=self.dtype,
+            channels_last=self.accelerator.type == "cpu",
         )
         self.data_bytes = float(
             examples.train_inputs.nbytes * len(accelerators) + examples.test_inputs.nbytes
@@ -104,7 +108,11 @@ class CohortTrainer:
         keep_freed_memory()
         train = {
             device: Samples(
-                examples.train_inputs, examples.train_labels, accelerator=device, dtype=self.dtype
+                examples.train_inputs,
+                examples.train_labels,
+                accelerator=device,
+                dtype=self.dtype,
+                channels_last=device.type == "cpu",
             )
             for device in accelerators
         }
@@ -142,6 +150,7 @@ class CohortTrainer:
             product_dtype=self.acceleration.product_dtype,
             compiled=self.plan.compiled,
             channels_last=device.type == "cpu",
+            direct=self.plan.direct,
         )
 
     @property

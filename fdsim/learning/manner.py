@@ -18,6 +18,8 @@ class Manner:
     compiled: bool = False
     channels_last: bool = False
     """The layout in which single nets' convolutions are fastest on a CPU."""
+    direct: bool = False
+    """Whether the stacked path's convolutions of few channels are done by the kernel of direct_conv.py."""
 
     @property
     def loss_scale(self) -> float:

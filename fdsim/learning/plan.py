@@ -14,8 +14,9 @@ from torch import nn
 
 from fdsim.errors import ScenarioError
 from fdsim.learning.acceleration import Acceleration
+from fdsim.learning.direct_conv import kernel
 from fdsim.learning.memory import free_bytes
-from fdsim.learning.stacking import stack_of
+from fdsim.learning.stacking import has_direct_convs, stack_of
 from fdsim.workload import NetCost
 
 #: Above this many parameters a CPU trains clients one by one: a stack of such nets no longer fits its caches.
@@ -36,6 +37,8 @@ class Plan:
     stack_size: int
     lanes: int
     compiled: bool = False
+    direct: bool = False
+    """Whether convolutions of few channels are done by our own kernel; see direct_conv.py."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +62,25 @@ def plan_for(acceleration: Acceleration, cohorts: Cohorts, accelerators: tuple[t
         lanes = min(torch.get_num_threads(), cohorts.clients)
     # On CPUs compiled stacks measured no faster than eager ones, after minutes of compiling.
     compiled = accelerators[0].type == "cuda" if acceleration.compile == "auto" else acceleration.compile
+    direct = on_cpu and path == "stacked" and _direct(acceleration, cohorts.module, compiled=compiled)
     if isinstance(acceleration.stack_size, int):
-        return Plan(path, acceleration.stack_size, lanes, compiled)
+        return Plan(path, acceleration.stack_size, lanes, compiled, direct)
     if on_cpu or accelerators[0].type == "meta":
         size = 1 if path == "plain" else _CPU_STACK_SIZE if lanes > 1 else 2 * _CPU_STACK_SIZE
     else:
         size = max(1, int(_MEMORY_FRAC * free_bytes(accelerators[0]) / cohorts.client_bytes))
-    return Plan(path, min(size, max(1, -(-cohorts.clients // lanes))), lanes, compiled)
+    return Plan(path, min(size, max(1, -(-cohorts.clients // lanes))), lanes, compiled, direct)
+
+
+def _direct(acceleration: Acceleration, module: nn.Module, *, compiled: bool) -> bool:
+    # torch.compile cannot look into the kernel, and it knows no half precision.
+    return (
+        acceleration.convolutions == "auto"
+        and acceleration.product_dtype is None
+        and not compiled
+        and has_direct_convs(module)
+        and kernel(acceleration.dtype) is not None
+    )
 
 
 def _path(

@@ -10,26 +10,31 @@ class Samples:
     """Inputs and labels on an accelerator. N samples."""
 
     def __init__(
-        self, inputs: np.ndarray, labels: np.ndarray, *, accelerator: torch.device, dtype: torch.dtype
+        self,
+        inputs: np.ndarray,
+        labels: np.ndarray,
+        *,
+        accelerator: torch.device,
+        dtype: torch.dtype,
+        channels_last: bool = False,
     ) -> None:
-        self.dtype = dtype
+        self.dtype, self.input_shape = dtype, tuple(inputs.shape[1:])
         self.inputs = torch.from_numpy(np.ascontiguousarray(inputs)).to(accelerator)
+        # A CPU's convolutions like a pixel's channels side by side; laid out so once, every batch comes out so.
+        self._channels_last = channels_last and self.inputs.dim() == 4
+        if self._channels_last:
+            self.inputs = self.inputs.permute(0, 2, 3, 1).contiguous()
         if self.inputs.is_floating_point():
             self.inputs = self.inputs.to(dtype)
         self.labels = torch.from_numpy(np.ascontiguousarray(labels, dtype=np.int64)).to(accelerator)
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        """The shape of one input."""
-        return tuple(self.inputs.shape[1:])
 
     def take(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Gathers inputs [*rows, …] and labels [*rows]; grey levels become [−1, 1]."""
         flat = rows.reshape(-1)
         inputs = scaled(self.inputs.index_select(0, flat), self.dtype)
-        return inputs.view(*rows.shape, *self.inputs.shape[1:]), self.labels.index_select(0, flat).view(
-            rows.shape
-        )
+        if self._channels_last:
+            inputs = inputs.permute(0, 3, 1, 2)
+        return inputs.view(*rows.shape, *inputs.shape[1:]), self.labels.index_select(0, flat).view(rows.shape)
 
 
 def scaled(inputs: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -19,7 +19,7 @@ class StackedPath(StackLoop):
 
     def __init__(self, module: nn.Module, samples: Samples, how: Manner) -> None:
         super().__init__(module, samples, how)
-        net = stack_of(module)
+        net = stack_of(module, direct=how.direct)
         if net is None:
             raise ValueError("the stacked path does not know all layers of this module")
         self.net = net

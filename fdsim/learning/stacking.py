@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 from torch import nn
@@ -9,6 +10,7 @@ from torch import nn
 from fdsim.learning import stacked_layers as stacked
 from fdsim.learning.keyed_dropout import KeyedDropout
 from fdsim.learning.residual import Residual
+from fdsim.learning.stacked_direct import StackedDirectConv, with_direct_convs
 
 #: Exact types: a subclass may have a forward of its own.
 _KNOWN = {
@@ -18,13 +20,35 @@ _KNOWN = {
 }
 
 
-def stack_of(module: nn.Module) -> stacked.StackedSequence | None:
-    """Answers with the stacked form of a module, or None when some layer is not known."""
+def stack_of(module: nn.Module, *, direct: bool = False) -> stacked.StackedSequence | None:
+    """Answers with the stacked form of a module, or None when some layer is not known.
+
+    With `direct`, convolutions that suit it are done by the kernel of direct_conv.py.
+    """
     dropouts: list[KeyedDropout] = []
     layer = _known(module, dropouts)
     if layer is None:
         return None
-    return layer if isinstance(layer, stacked.StackedSequence) else stacked.StackedSequence([layer])
+    sequence = layer if isinstance(layer, stacked.StackedSequence) else stacked.StackedSequence([layer])
+    return _direct(sequence) if direct else sequence
+
+
+def has_direct_convs(module: nn.Module) -> bool:
+    """Whether a module has convolutions that suit the kernel of direct_conv.py."""
+    net = stack_of(module, direct=True)
+    return net is not None and any(isinstance(layer, StackedDirectConv) for layer in _flat(net))
+
+
+def _flat(sequence: stacked.StackedSequence) -> Iterator[stacked.StackedLayer]:
+    for layer in sequence.layers:
+        yield from _flat(layer) if isinstance(layer, stacked.StackedSequence) else (layer,)
+
+
+def _direct(sequence: stacked.StackedSequence) -> stacked.StackedSequence:
+    layers = [
+        _direct(each) if isinstance(each, stacked.StackedSequence) else each for each in sequence.layers
+    ]
+    return type(sequence)(with_direct_convs(layers))
 
 
 def _known(layer: nn.Module, dropouts: list[KeyedDropout]) -> stacked.StackedLayer | None:

@@ -12,6 +12,7 @@ from torch import nn
 from fdsim.learning import compiled
 from fdsim.learning.acceleration import Acceleration
 from fdsim.learning.compiled import Compiled
+from fdsim.learning.direct_conv import kernel
 from fdsim.learning.memory import activations, client_bytes
 from fdsim.learning.nets import CifarCnn, Mlp, MnistCnn, Net, PflCnn
 from fdsim.learning.plan import Cohorts, Plan, plan_for
@@ -34,8 +35,14 @@ def _two_cores(monkeypatch):
 
 
 def test_small_nets_are_stacked_on_a_cpu():
-    assert plan(CifarCnn(), (3, 32, 32)) == Plan("stacked", 10, 2)
-    assert plan(MnistCnn(), (1, 28, 28), batch_size=5) == Plan("stacked", 10, 2)
+    direct = kernel() is not None
+    assert plan(CifarCnn(), (3, 32, 32)) == Plan("stacked", 10, 2, direct=direct)
+    assert plan(MnistCnn(), (1, 28, 28), batch_size=5) == Plan("stacked", 10, 2, direct=direct)
+
+
+def test_the_kernel_is_for_whole_precision_uncompiled_stacks_on_a_cpu():
+    for choice in ({"convolutions": "torch"}, {"compile": True}, {"precision": "bf16"}, {"path": "vmap"}):
+        assert not plan(CifarCnn(), (3, 32, 32), **choice).direct
 
 
 def test_tiny_steps_get_one_lane():
