@@ -134,7 +134,11 @@ def _learn_all(prepared: Prepared, trace: Trace, folder: RunFolder, choices: Run
     if all(folder.strategy(s.label).finished for s in prepared.scenario.strategies):
         return
     task = make_task(prepared, device=choices.device)
-    folder.manifest.update(accelerator=str(task.setting.accelerator), fdsim=fdsim.__version__)
+    folder.manifest.update(
+        accelerator=str(task.setting.accelerator),
+        convolutions=task.convolutions,
+        fdsim=fdsim.__version__,
+    )
     # Every strategy is asked first, so that a setting it cannot work with is told before hours of training.
     for strategy in prepared.scenario.strategies:
         strategy.check(task.setting)

@@ -40,4 +40,5 @@ def make_task(prepared: Prepared, *, device: str | None = None) -> Task:
         evaluate_every=scenario.telemetry.evaluate_every,
         similarity_every=scenario.telemetry.similarity_every,
         counterfactual=scenario.telemetry.counterfactual,
+        convolutions="direct" if trainer.plan.direct else "torch",
     )

@@ -44,6 +44,8 @@ class Task:
     similarity_every: int = 0
     """Rounds between snapshots of R and N; 0 takes none, otherwise one is also taken after the last round."""
     counterfactual: bool = False
+    convolutions: str = "torch"
+    """Whose convolutions train: torch's or our own (direct); they differ in their last bits."""
 
     def due(self, every: int, round_index: int) -> bool:
         """Whether something done every so many rounds, and after the last one, is done now."""
