@@ -63,7 +63,7 @@ def test_the_closing_table_names_strategies_gap_and_causes(
 ) -> None:
     answer = fdsim("run", QUICKSTART, "--set", "rounds=4", "--out", tmp_path / "run")
     assert answer.exit_code == 0, answer.err
-    for word in ("full", "fdms", "dropout", "stale", "rounds to", "mean gap", "‖e‖²", "dropout ", "metered"):
+    for word in ("full", "fdms", "dropout", "stale", "rounds to", "mean gap", "‖e‖²", "dropout ", "offline"):
         assert word in answer.out
     assert (tmp_path / "run/report.html").is_file()
     again = fdsim("run", QUICKSTART, "--set", "rounds=4", "--out", tmp_path / "run")
