@@ -147,44 +147,53 @@ class ChargedDevice(Surroundings):
         The charge moves no faster than under the lightest and the heaviest load the device can have, whatever
         the screen and a round do; so no level is met before the earlier of these two, `_bound_s`.
         """
-        flow = self.flow
+        flow, charge_j = self.flow, self.charge_j
+        plugged, full_j, time_to_level = flow.plugged, flow.full_j, self.battery.time_to_level
+        falling, fall_j = self._falling(plugged)
+        heaviest = _flow(self._heaviest_w, plugged, full_j)
+        rising, rise_j = self._rising() if plugged else ("", INF)
         bound_s = INF
-        if not self.empty:
-            bound_s = self._time_to_next_level(_flow(self._heaviest_w, flow.plugged, flow.full_j))
-        if flow.plugged:
+        if rising:
+            # Nothing raises the charge sooner than the lightest load.
             lightest_w = 0.0 if self.empty else self.group.power.idle_w
-            bound_s = min(bound_s, self._time_to_next_level(_flow(lightest_w, True, flow.full_j)))
+            bound_s = time_to_level(charge_j, rise_j, _flow(lightest_w, True, full_j))
+        if falling and not (rising and time_to_level(charge_j, rise_j, heaviest) < INF):
+            bound_s = min(bound_s, time_to_level(charge_j, fall_j, heaviest))
         self._bound_s = bound_s = self.t_s + bound_s
         self.level_s = INF
-        if bound_s <= min(self.screen_s, self._quiet_s, self._until_s):
-            self.level_s = self.t_s + self._time_to_next_level(flow)
+        if bound_s <= self.screen_s and bound_s <= self._quiet_s and bound_s <= self._until_s:
+            time_s = time_to_level(charge_j, rise_j, flow) if rising else INF
+            self._level, self._level_j = rising, rise_j
+            if time_s == INF and falling:
+                time_s = time_to_level(charge_j, fall_j, flow)
+                self._level, self._level_j = falling, fall_j
+            self.level_s = self.t_s + time_s
 
-    def _time_to_next_level(self, flow: Flow) -> float:
-        charge_j, full_j, usage = self.charge_j, self.full_j, self.group.usage
-        low_j = self._low_soc * full_j
-        if flow.plugged:
-            rising, level_j = "", INF
-            if self.empty:
-                rising, level_j = "boot", self.group.boot_soc * full_j
-            elif charge_j < low_j:
-                rising, level_j = "risen", low_j
-            if self.topping_up and usage.top_up_to_soc * full_j < level_j:
-                rising, level_j = "topped_up", usage.top_up_to_soc * full_j
-            if rising:
-                time_s = self.battery.time_to_level(charge_j, level_j, flow)
-                if time_s < INF:
-                    self._level, self._level_j = rising, level_j
-                    return time_s
+    def _rising(self) -> tuple[str, float]:
+        """The next level up at which something happens to a device on its charger: its name and charge."""
+        full_j, usage = self.full_j, self.group.usage
+        name, level_j = "", INF
         if self.empty:
-            return INF
-        self._level, self._level_j = "empty", 0.0
-        top_up_j = usage.top_up_soc * full_j
-        if 0.0 < top_up_j < charge_j and not flow.plugged and not self.topping_up:
-            self._level, self._level_j = "top_up", top_up_j
-        if self._level_j < low_j <= charge_j:
+            name, level_j = "boot", self.group.boot_soc * full_j
+        elif self.charge_j < self._low_soc * full_j:
+            name, level_j = "risen", self._low_soc * full_j
+        if self.topping_up and usage.top_up_to_soc * full_j < level_j:
+            name, level_j = "topped_up", usage.top_up_to_soc * full_j
+        return name, level_j
+
+    def _falling(self, plugged: bool) -> tuple[str, float]:
+        """The next level down, likewise."""
+        if self.empty:
+            return "", 0.0
+        charge_j, full_j = self.charge_j, self.full_j
+        name, level_j = "empty", 0.0
+        top_up_j, low_j = self.group.usage.top_up_soc * full_j, self._low_soc * full_j
+        if 0.0 < top_up_j < charge_j and not plugged and not self.topping_up:
+            name, level_j = "top_up", top_up_j
+        if level_j < low_j <= charge_j:
             # Just below the level, so that a charge that has risen to it does not count as falling through it.
-            self._level, self._level_j = "fallen", math.nextafter(low_j, 0.0)
-        return self.battery.time_to_level(charge_j, self._level_j, flow)
+            name, level_j = "fallen", math.nextafter(low_j, 0.0)
+        return name, level_j
 
     def _pass_level(self) -> None:
         self.charge_j = self._level_j
