@@ -190,9 +190,7 @@ class _Charging(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _charging(
-    peak_w: float, taper_soc: float, floor_frac: float, full_j: float, load_w: float
-) -> _Charging:
+def _charging(peak_w: float, taper_soc: float, floor_frac: float, full_j: float, load_w: float) -> _Charging:
     # Devices of a group meet the same few loads again and again.
     taper_j = taper_soc * full_j
     rate = peak_w / (full_j - taper_j)

@@ -12,6 +12,8 @@ from fdsim.devices.surroundings import Outage, Surroundings
 from fdsim.rng import stream
 
 INF = math.inf
+#: What happens at a charge level, and the charge, J.
+Level = tuple[str, float]
 
 
 @lru_cache(maxsize=4096)
@@ -98,10 +100,27 @@ class ChargedDevice(Surroundings):
         return self._low_soc * self.full_j
 
     def work_through(self, phase_w: float, until_s: float) -> None:
-        """Draws `phase_w` more up to a time before which nothing changes; `work_at` must follow."""
-        self.phase_w = phase_w
-        self._set_flows()
-        self._settle(until_s)
+        """Draws `phase_w` more up to a time before which nothing changes; `work_is_over` must follow."""
+        time_s = until_s - self.t_s
+        if time_s > 0.0:
+            power, (_, plugged, full_j) = self.group.power, self.flow
+            load_w = power.idle_w + phase_w
+            if self.screen_on:
+                load_w += power.screen_w
+            before_j = self.charge_j
+            self.charge_j = after_j = self.battery.after(
+                before_j, time_s, tuple.__new__(Flow, (load_w, plugged, full_j))
+            )
+            self.spent_j += load_w * time_s
+            if after_j > before_j:
+                self.throughput_j += after_j - before_j
+            self.t_s = until_s
+
+    def work_is_over(self) -> None:
+        """Works out what comes next after work through which nothing changed but the charge."""
+        if self._bound_s <= self._quiet_s and self._bound_s <= self.screen_s:
+            self._find_level()
+            self.next_s = min(self.screen_s, self.level_s, self._quiet_s)
 
     def _settle(self, t_s: float) -> None:
         time_s = t_s - self.t_s
@@ -147,47 +166,52 @@ class ChargedDevice(Surroundings):
         The charge moves no faster than under the lightest and the heaviest load the device can have, whatever
         the screen and a round do; so no level is met before the earlier of these two, `_bound_s`.
         """
-        flow, charge_j = self.flow, self.charge_j
-        plugged, full_j, time_to_level = flow.plugged, flow.full_j, self.battery.time_to_level
-        falling, fall_j = self._falling(plugged)
-        heaviest = _flow(self._heaviest_w, plugged, full_j)
-        rising, rise_j = self._rising() if plugged else ("", INF)
-        bound_s = INF
-        if rising:
-            # Nothing raises the charge sooner than the lightest load.
+        flow = self.flow
+        rising = self._rising() if flow.plugged else None
+        falling = None if self.empty else self._falling(flow.plugged)
+        bound_s, level = INF, None
+        if falling is not None:
+            bound_s, _ = self._soonest(rising, falling, _flow(self._heaviest_w, flow.plugged, flow.full_j))
+        if rising is not None:
             lightest_w = 0.0 if self.empty else self.group.power.idle_w
-            bound_s = time_to_level(charge_j, rise_j, _flow(lightest_w, True, full_j))
-        if falling and not (rising and time_to_level(charge_j, rise_j, heaviest) < INF):
-            bound_s = min(bound_s, time_to_level(charge_j, fall_j, heaviest))
+            light_s, _ = self._soonest(rising, falling, _flow(lightest_w, True, flow.full_j))
+            bound_s = min(bound_s, light_s)
         self._bound_s = bound_s = self.t_s + bound_s
         self.level_s = INF
         if bound_s <= self.screen_s and bound_s <= self._quiet_s and bound_s <= self._until_s:
-            time_s = time_to_level(charge_j, rise_j, flow) if rising else INF
-            self._level, self._level_j = rising, rise_j
-            if time_s == INF and falling:
-                time_s = time_to_level(charge_j, fall_j, flow)
-                self._level, self._level_j = falling, fall_j
+            time_s, level = self._soonest(rising, falling, flow)
             self.level_s = self.t_s + time_s
+            if level is not None:
+                self._level, self._level_j = level
 
-    def _rising(self) -> tuple[str, float]:
-        """The next level up at which something happens to a device on its charger: its name and charge."""
-        full_j, usage = self.full_j, self.group.usage
-        name, level_j = "", INF
+    def _soonest(self, rising: Level | None, falling: Level | None, flow: Flow) -> tuple[float, Level | None]:
+        """Seconds until a level is met under a flow, and which: the one above if the charge gets there."""
+        if rising is not None:
+            time_s = self.battery.time_to_level(self.charge_j, rising[1], flow)
+            if time_s < INF:
+                return time_s, rising
+        if falling is not None:
+            return self.battery.time_to_level(self.charge_j, falling[1], flow), falling
+        return INF, None
+
+    def _rising(self) -> Level | None:
+        """The next level up at which something happens to a device on its charger."""
+        full_j, found = self.full_j, None
         if self.empty:
-            name, level_j = "boot", self.group.boot_soc * full_j
+            found = "boot", self.group.boot_soc * full_j
         elif self.charge_j < self._low_soc * full_j:
-            name, level_j = "risen", self._low_soc * full_j
-        if self.topping_up and usage.top_up_to_soc * full_j < level_j:
-            name, level_j = "topped_up", usage.top_up_to_soc * full_j
-        return name, level_j
+            found = "risen", self._low_soc * full_j
+        if self.topping_up:
+            to_j = self.group.usage.top_up_to_soc * full_j
+            if found is None or to_j < found[1]:
+                found = "topped_up", to_j
+        return found
 
-    def _falling(self, plugged: bool) -> tuple[str, float]:
-        """The next level down, likewise."""
-        if self.empty:
-            return "", 0.0
+    def _falling(self, plugged: bool) -> Level:
+        """The next level down at which something happens to a device that is not empty."""
         charge_j, full_j = self.charge_j, self.full_j
-        name, level_j = "empty", 0.0
         top_up_j, low_j = self.group.usage.top_up_soc * full_j, self._low_soc * full_j
+        name, level_j = "empty", 0.0
         if 0.0 < top_up_j < charge_j and not plugged and not self.topping_up:
             name, level_j = "top_up", top_up_j
         if level_j < low_j <= charge_j:
