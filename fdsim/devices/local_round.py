@@ -119,6 +119,10 @@ def race(
                 power_w = phase_power_w(device, phase)
                 if phase is _TRAIN:
                     rate, steady_s = training_rate(device, hot_s)
+                    if now_s + steady_s == now_s:
+                        # Too little for the clock to move by: the device throttles now.
+                        hot_s += SAME_S
+                        rate, steady_s = training_rate(device, hot_s)
                     rate *= free_frac
                 else:
                     rate = _transfer_rate(device, phase, cell)
