@@ -12,7 +12,7 @@ from fdsim.devices.local_round import (
     Answer,
     Job,
     handshake_s,
-    phase_power_w,
+    phase_powers_w,
     training_rate,
     write_down,
 )
@@ -41,11 +41,8 @@ def complete(device: Device, job: Job, answer: Answer, ends_s: Ends) -> None:
     """Lets a device live through the whole of a calm round."""
     start_s, idle_w = answer.start_s, device.group.power.idle_w
     down_s, train_s, end_s = ends_s
-    down_w, train_w, up_w = (phase_power_w(device, phase) for phase in WORKING)
-    device.work_through(down_w, down_s)
-    device.work_through(train_w, train_s)
-    device.work_through(up_w, end_s)
-    device.work_is_over()
+    down_w, train_w, up_w = phase_powers_w(device)
+    device.work_through(((down_w, down_s), (train_w, train_s), (up_w, end_s)))
     answer.phase, answer.progress = _UPLOAD, 1.0
     answer.download_s, answer.train_s, answer.upload_s = down_s - start_s, train_s - down_s, end_s - train_s
     answer.energy_j = (
@@ -60,10 +57,10 @@ def complete(device: Device, job: Job, answer: Answer, ends_s: Ends) -> None:
 def close(device: Device, job: Job, answer: Answer, ends_s: Ends, now_s: float) -> None:
     """Lets a device live through a calm round up to now, when the server closed it without waiting."""
     start_s, idle_w = answer.start_s, device.group.power.idle_w
-    for phase, end_s in zip(WORKING, ends_s, strict=True):
-        power_w = phase_power_w(device, phase)
+    worked: list[tuple[float, float]] = []
+    for phase, power_w, end_s in zip(WORKING, phase_powers_w(device), ends_s, strict=True):
         until_s = end_s if end_s < now_s else now_s
-        device.work_through(power_w, until_s)
+        worked.append((power_w, until_s))
         elapsed_s = until_s - start_s
         answer.phase = phase
         answer.energy_j += elapsed_s * (power_w + idle_w)
@@ -77,5 +74,5 @@ def close(device: Device, job: Job, answer: Answer, ends_s: Ends, now_s: float) 
         if now_s <= end_s and (phase is not _UPLOAD or now_s < end_s):
             answer.cause = _DEADLINE
             break
-    device.work_is_over()
+    device.work_through(worked)
     answer.end_s, answer.soc_end = now_s, device.charge_j / device.full_j

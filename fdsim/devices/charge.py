@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import lru_cache
 
 from fdsim.devices.battery import Flow
@@ -99,25 +100,22 @@ class ChargedDevice(Surroundings):
         """The charge below which the device takes no work, J."""
         return self._low_soc * self.full_j
 
-    def work_through(self, phase_w: float, until_s: float) -> None:
-        """Draws `phase_w` more up to a time before which nothing changes; `work_is_over` must follow."""
-        time_s = until_s - self.t_s
-        if time_s > 0.0:
-            power, (_, plugged, full_j) = self.group.power, self.flow
-            load_w = power.idle_w + phase_w
-            if self.screen_on:
-                load_w += power.screen_w
-            before_j = self.charge_j
-            self.charge_j = after_j = self.battery.after(
-                before_j, time_s, tuple.__new__(Flow, (load_w, plugged, full_j))
-            )
-            self.spent_j += load_w * time_s
-            if after_j > before_j:
-                self.throughput_j += after_j - before_j
-            self.t_s = until_s
-
-    def work_is_over(self) -> None:
-        """Works out what comes next after work through which nothing changed but the charge."""
+    def work_through(self, phases: Iterable[tuple[float, float]]) -> None:
+        """Draws (power, up to a time) one after the other; nothing else may change before the last of these times."""
+        power, after, (_, plugged, full_j) = self.group.power, self.battery.after, self.flow
+        idle_w, screen_w = power.idle_w, power.screen_w if self.screen_on else 0.0
+        t_s, charge_j = self.t_s, self.charge_j
+        for phase_w, until_s in phases:
+            time_s = until_s - t_s
+            if time_s > 0.0:
+                load_w = idle_w + phase_w + screen_w
+                before_j = charge_j
+                charge_j = after(charge_j, time_s, tuple.__new__(Flow, (load_w, plugged, full_j)))
+                self.spent_j += load_w * time_s
+                if charge_j > before_j:
+                    self.throughput_j += charge_j - before_j
+                t_s = until_s
+        self.t_s, self.charge_j = t_s, charge_j
         if self._bound_s <= self._quiet_s and self._bound_s <= self.screen_s:
             self._find_level()
             self.next_s = min(self.screen_s, self.level_s, self._quiet_s)

@@ -116,7 +116,7 @@ def race(
                 break
             rate, steady_s, power_w = 0.0, INF, 0.0
             if lapse is None:
-                power_w = phase_power_w(device, phase)
+                power_w = phase_powers_w(device)[phase - _DOWNLOAD]
                 if phase is _TRAIN:
                     rate, steady_s = training_rate(device, hot_s)
                     if now_s + steady_s == now_s:
@@ -181,13 +181,12 @@ def _transfer_rate(device: Device, phase: Phase, cell: SharedCell | None) -> flo
     return bps if cell is None else min(bps, cell.share_bps(phase))
 
 
-def phase_power_w(device: Device, phase: Phase) -> float:
-    if phase is _TRAIN:
-        return device.group.power.train_w
-    radio = device.group.radio
+def phase_powers_w(device: Device) -> tuple[float, float, float]:
+    """What download, training and upload add to the load on the present network, W."""
+    radio, train_w = device.group.radio, device.group.power.train_w
     if device.link.network is _CELLULAR:
-        return radio.cellular_rx_w if phase is _DOWNLOAD else radio.cellular_tx_w
-    return radio.wifi_rx_w if phase is _DOWNLOAD else radio.wifi_tx_w
+        return radio.cellular_rx_w, train_w, radio.cellular_tx_w
+    return radio.wifi_rx_w, train_w, radio.wifi_tx_w
 
 
 def write_down(answer: Answer, phase: Phase, time_s: float, done_frac: float, job: Job) -> None:

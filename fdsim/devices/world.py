@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import math
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -14,6 +12,7 @@ import numpy as np
 import simpy
 
 from fdsim.catalogue import nearest
+from fdsim.devices import collector
 from fdsim.devices.connectivity import Bandwidth
 from fdsim.devices.device import Device
 from fdsim.devices.fleet import DeviceGroup
@@ -30,23 +29,8 @@ from fdsim.trace import NONE, Cause, Network, Outcome, Phase, TraceRound, blank_
 from fdsim.workload import Workload
 
 _ANSWER_COLUMNS = tuple(field.name for field in fields(Answer))
+_ROW = attrgetter(*_ANSWER_COLUMNS)
 _CHECK_IN, _NO_NETWORK = Phase.check_in, Network.none
-
-
-@contextmanager
-def _collector_at_rest() -> Iterator[None]:
-    """Keeps Python from searching a large fleet for garbage while it is built or lives.
-
-    Hardly any of what is made meanwhile is garbage in circles, and each search goes through every device: at
-    20 000 of them it would take as long as all the rest.
-    """
-    was_at_work = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_at_work:
-            gc.enable()
 
 
 class CheckIns(NamedTuple):
@@ -133,8 +117,8 @@ class World:
 
     def __init__(self, setting: FleetSetting, on_event: OnEvent | None = None) -> None:
         _check(setting)
-        self.setting = setting
-        with _collector_at_rest():
+        self.setting, self._watched = setting, on_event is not None
+        with collector.at_rest():
             self._build(on_event)
 
     def _build(self, on_event: OnEvent | None) -> None:
@@ -161,9 +145,15 @@ class World:
 
     def next_round(self, round_index: int) -> TraceRound:
         """Lets the world go on until a round is over."""
-        with _collector_at_rest():
+        with collector.at_rest():
             made: TraceRound = self.env.run(until=self.env.process(self.serve(round_index)))  # type: ignore[assignment]
         return made
+
+    def live_until(self, to_s: float) -> None:
+        """Lets all devices live up to a time, between rounds."""
+        with collector.at_rest():
+            for participant in self.participants:
+                participant.device.advance(to_s)
 
     def serve(self, round_index: int) -> Generator[simpy.Event, Any, TraceRound]:
         """Runs one round from its start to its close."""
@@ -202,22 +192,23 @@ class World:
     def _check_in(self, chosen: list[int], round_index: int) -> CheckIns:
         """Asks devices, ascending, whether they can work now; takes no time."""
         asked, now_s, participants = CheckIns({}, [], [], [], []), float(self.env.now), self.participants
+        answers, refused, causes, socs, networks = asked
         for client in chosen:
             device = participants[client].device
             device.advance(now_s)
             cause, soc = device.obstacle(_CHECK_IN), device.charge_j / device.full_j
-            if device.watched:
+            if self._watched:
                 device.note("check_in", float(round_index))
+                if cause is not None:
+                    device.note("dropped", float(cause))
             if cause is None:
-                asked.answers[client] = Answer(now_s, soc, device.link.network)
-                continue
-            # Most of a large fleet ends here: a few numbers, and neither a process nor a record of its own.
-            asked.refused.append(client)
-            asked.causes.append(cause)
-            asked.socs.append(soc)
-            asked.networks.append(device.link.network if device.online else _NO_NETWORK)
-            if device.watched:
-                device.note("dropped", float(cause))
+                answers[client] = Answer(now_s, soc, device.link.network)
+            else:
+                # Most of a large fleet ends here: a few numbers, and neither a process nor a record of its own.
+                refused.append(client)
+                causes.append(cause)
+                socs.append(soc)
+                networks.append(device.link.network if device.online else _NO_NETWORK)
         return asked
 
     def _choose(self, round_index: int) -> np.ndarray:
@@ -247,9 +238,10 @@ class World:
         end_s = max((answer.end_s for answer in answers.values()), default=start_s)
         made = blank_round(round_index, len(self.participants), start_s, end_s)
         clients = np.fromiter(answers, dtype=np.int64, count=len(answers))
-        for name in _ANSWER_COLUMNS:
-            value_of = attrgetter(name)
-            getattr(made, name)[clients] = [value_of(answer) for answer in answers.values()]
+        for name, values in zip(
+            _ANSWER_COLUMNS, zip(*map(_ROW, answers.values()), strict=True), strict=False
+        ):
+            getattr(made, name)[clients] = values
         made.outcome[clients] = np.where(made.cause[clients] == NONE, Outcome.completed, Outcome.dropped)
         refused = np.array(asked.refused, dtype=np.int64)
         made.outcome[refused], made.phase[refused] = Outcome.dropped, Phase.check_in
@@ -278,8 +270,9 @@ def simulate(
     time, at the close of each round.
     """
     world = World(setting, on_event)
-    for round_index in range(setting.rounds):
-        made = world.next_round(round_index)
-        if on_time is not None:
-            on_time(float(world.env.now))
-        yield made
+    with collector.kept_apart():
+        for round_index in range(setting.rounds):
+            made = world.next_round(round_index)
+            if on_time is not None:
+                on_time(float(world.env.now))
+            yield made
