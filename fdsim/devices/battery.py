@@ -127,36 +127,20 @@ class Tapered(Pack):
 
     def after(self, charge_j: float, time_s: float, flow: Flow) -> float:
         """A straight line when unplugged, below the taper and at the floor; an exponential between."""
-        load_w, plugged, _ = flow
+        load_w, plugged, full_j = flow
         if not plugged:
             charge_j -= load_w * time_s
             return charge_j if charge_j > 0.0 else 0.0
+        law = _charging(
+            self.charge_w * self.charge_efficiency_frac, self.taper_soc, self.floor_frac, full_j, load_w
+        )
+        if charge_j < law.taper_j and law.low_w > 0.0 and (law.taper_j - charge_j) / law.low_w > time_s:
+            # By far the most frequent: below the taper before and after.
+            return charge_j + law.low_w * time_s
         while time_s > 0.0:
-            charge_j, used_s = self._stretch(charge_j, time_s, flow)
+            charge_j, used_s = _stretch(charge_j, time_s, law, full_j)
             time_s -= used_s
         return charge_j
-
-    def _regions(self, full_j: float) -> tuple[float, float, float]:
-        return _regions(self.charge_w * self.charge_efficiency_frac, self.taper_soc, self.floor_frac, full_j)
-
-    def _stretch(self, charge_j: float, time_s: float, flow: Flow) -> tuple[float, float]:
-        """Goes on until the time is over or the law changes its form; answers with (charge, time used)."""
-        load_w, _, full_j = flow
-        peak_w, taper_j, floor_j = self._regions(full_j)
-        net_low_w = peak_w - load_w
-        if charge_j < taper_j or (charge_j == taper_j and net_low_w <= 0.0):
-            return _line(charge_j, time_s, net_low_w, 0.0, taper_j)
-        net_floor_w = peak_w * self.floor_frac - load_w
-        if charge_j > floor_j or (charge_j == floor_j and net_floor_w >= 0.0):
-            return _line(charge_j, time_s, net_floor_w, floor_j, full_j)
-        # Between: d(charge)/dt = rate · (rest − charge), an exponential towards `rest`.
-        rate = peak_w / (full_j - taper_j)
-        rest_j = full_j - load_w / rate
-        bound_j = floor_j if rest_j > charge_j else taper_j
-        bound_s = _exponential_time(charge_j, bound_j, rest_j, rate)
-        if bound_s <= time_s:
-            return bound_j, bound_s
-        return rest_j + (charge_j - rest_j) * math.exp(-rate * time_s), time_s
 
     def time_to_level(self, charge_j: float, level_j: float, flow: Flow) -> float:
         """The sum of the times through the straight and the exponential parts."""
@@ -167,9 +151,13 @@ class Tapered(Pack):
             return (charge_j - level_j) / load_w if load_w > 0.0 and charge_j > level_j else INF
         if level_j > full_j or (level_j < charge_j and load_w <= self.charge_power_w(charge_j / full_j)):
             return INF
-        peak_w, taper_j, floor_j = self._regions(full_j)
-        bounds = (0.0, taper_j, floor_j, full_j)
+        law = _charging(
+            self.charge_w * self.charge_efficiency_frac, self.taper_soc, self.floor_frac, full_j, load_w
+        )
         rising = level_j > charge_j
+        if rising and level_j <= law.taper_j:
+            return (level_j - charge_j) / law.low_w if law.low_w > 0.0 else INF
+        bounds = (0.0, law.taper_j, law.floor_j, full_j)
         total_s = 0.0
         for part in (0, 1, 2) if rising else (2, 1, 0):
             # The stretch of the way that lies in this part of the law.
@@ -178,19 +166,56 @@ class Tapered(Pack):
             if start_j == end_j:
                 continue
             if part == 1:
-                rate = peak_w / (full_j - taper_j)
-                total_s += _exponential_time(start_j, end_j, full_j - load_w / rate, rate)
+                total_s += _exponential_time(start_j, end_j, law.rest_j, law.rate)
             else:
-                net_w = (peak_w if part == 0 else peak_w * self.floor_frac) - load_w
+                net_w = law.low_w if part == 0 else law.high_w
                 total_s += (end_j - start_j) / net_w if net_w != 0.0 and (net_w > 0.0) == rising else INF
         return total_s
 
 
-@lru_cache(maxsize=1024)
-def _regions(peak_w: float, taper_soc: float, floor_frac: float, full_j: float) -> tuple[float, float, float]:
-    """Power below the taper, charge where the taper begins, charge where it meets the floor."""
+class _Charging(NamedTuple):
+    """A tapered battery on its charger under one load: three parts of the charge, each with its own form."""
+
+    taper_j: float
+    """Where the taper begins."""
+    floor_j: float
+    """Where it meets the floor."""
+    low_w: float
+    """What charges the battery below the taper; negative when the load takes more than the charger gives."""
+    high_w: float
+    """What charges it above the floor."""
+    rate: float
+    """Between: d(charge)/dt = rate · (rest − charge), an exponential towards `rest`."""
+    rest_j: float
+
+
+@lru_cache(maxsize=4096)
+def _charging(peak_w: float, taper_soc: float, floor_frac: float, full_j: float, load_w: float) -> _Charging:
+    # Devices of a group meet the same few loads again and again.
     taper_j = taper_soc * full_j
-    return peak_w, taper_j, taper_j + (1.0 - floor_frac) * (full_j - taper_j)
+    rate = peak_w / (full_j - taper_j)
+    return _Charging(
+        taper_j=taper_j,
+        floor_j=taper_j + (1.0 - floor_frac) * (full_j - taper_j),
+        low_w=peak_w - load_w,
+        high_w=peak_w * floor_frac - load_w,
+        rate=rate,
+        rest_j=full_j - load_w / rate,
+    )
+
+
+def _stretch(charge_j: float, time_s: float, law: _Charging, full_j: float) -> tuple[float, float]:
+    """Goes on until the time is over or the law changes its form; answers with (charge, time used)."""
+    taper_j, floor_j, low_w, high_w, rate, rest_j = law
+    if charge_j < taper_j or (charge_j == taper_j and low_w <= 0.0):
+        return _line(charge_j, time_s, low_w, 0.0, taper_j)
+    if charge_j > floor_j or (charge_j == floor_j and high_w >= 0.0):
+        return _line(charge_j, time_s, high_w, floor_j, full_j)
+    bound_j = floor_j if rest_j > charge_j else taper_j
+    bound_s = _exponential_time(charge_j, bound_j, rest_j, rate)
+    if bound_s <= time_s:
+        return bound_j, bound_s
+    return rest_j + (charge_j - rest_j) * math.exp(-rate * time_s), time_s
 
 
 def _line(charge_j: float, time_s: float, net_w: float, low_j: float, high_j: float) -> tuple[float, float]:

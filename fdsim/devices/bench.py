@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import simpy
 
+from fdsim.devices import collector
 from fdsim.devices.fleet import DeviceGroup
 from fdsim.devices.server import Server
 from fdsim.devices.world import FleetSetting, World
@@ -28,7 +29,11 @@ class FleetSpeed:
 
     devices: int
     events: int
-    """Rows that an event log would have: changes of state, check-ins, phases begun, outcomes; not loads and levels."""
+    """Rows that an event log would have: changes of state, check-ins, phases begun, outcomes.
+
+    A change of state is a link, a screen, a charger, an outage or a crash that comes or goes, or a charge level that
+    is met. The load and the charge that the log adds to every change are not counted, though each is worked out.
+    """
     build_s: float
     day_s: float
     bare_per_s: float
@@ -81,26 +86,38 @@ def small_work(clients: int) -> Workload:
     return Workload(NetCost(5e6, 0.0, 60_000), np.full(clients, 320.0), 240_000, 240_000)
 
 
-def fleet_speed(devices: int, *, rounds: int, selection: dict[str, Any]) -> FleetSpeed:
-    """Lets a fleet live for a day with some rounds, and counts what an event log of it would list."""
-    bare_per_s = max(bare_rate(devices) for _ in range(2))
-    gc.collect()
+def fleet_speed(devices: int, *, rounds: int, selection: dict[str, Any], repeats: int = 1) -> FleetSpeed:
+    """Lets a fleet live for a day with some rounds, and counts what an event log of it would list.
+
+    A machine is never quite quiet, so bare loop and fleet take turns, and the best time of each counts.
+    """
+    bare_per_s, found = 0.0, []
+    for _ in range(repeats):
+        bare_per_s = max(bare_per_s, bare_rate(devices), bare_rate(devices))
+        gc.collect()
+        found.append(_one_day(devices, rounds, selection))
+    events, build_s, day_s = found[0][0], min(f[1] for f in found), min(f[2] for f in found)
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return FleetSpeed(devices, events, build_s, day_s, bare_per_s, peak_mb)
+
+
+def _one_day(devices: int, rounds: int, selection: dict[str, Any]) -> tuple[int, float, float]:
+    """Answers with (events, time to build the fleet, time of its day)."""
     group = DeviceGroup.model_validate({"profile": "flash2020", "count": devices})
     server = Server.model_validate({"round_interval_s": DAY_S / max(1, rounds), "selection": selection})
     start = time.process_time()
     world = World(FleetSetting((group,), server, small_work(devices), rounds, 1))
     built = time.process_time()
-    asked = 0
-    for round_index in range(rounds):
-        made = world.env.run(until=world.env.process(world.serve(round_index)))
-        # Each client asked checks in and ends somehow; the code of its last phase counts the phases it began.
-        asked += 2 * len(made.selected) + int(made.phase[made.selected].sum())  # type: ignore[union-attr]
-    for participant in world.participants:
-        participant.device.advance(DAY_S)
-    lived = time.process_time()
-    events = sum(participant.device.changes for participant in world.participants) + asked
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return FleetSpeed(devices, events, built - start, lived - built, bare_per_s, peak_mb)
+    events = 0
+    with collector.kept_apart():
+        for round_index in range(rounds):
+            made = world.next_round(round_index)
+            # Each client asked checks in and ends somehow; the code of its last phase counts the phases it began.
+            events += 2 * len(made.selected) + int(made.phase[made.selected].sum())
+        world.live_until(DAY_S)
+        lived = time.process_time()
+    events += sum(participant.device.changes for participant in world.participants)
+    return events, built - start, lived - built
 
 
 #: name → rounds a day and whom they ask.
@@ -116,7 +133,9 @@ def show_fleet_speed(sizes: tuple[int, ...]) -> None:
     for name, (rounds, selection) in DAYS.items():
         first: FleetSpeed | None = None
         for devices in sizes:
-            found = fleet_speed(devices, rounds=rounds, selection=selection)
+            found = fleet_speed(
+                devices, rounds=rounds, selection=selection, repeats=max(1, min(5, 20_000 // devices))
+            )
             first = first or found
             growth = found.us_per_device_day / first.us_per_device_day
             print(

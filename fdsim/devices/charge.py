@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import lru_cache
 
 from fdsim.devices.battery import Flow
@@ -12,6 +13,8 @@ from fdsim.devices.surroundings import Outage, Surroundings
 from fdsim.rng import stream
 
 INF = math.inf
+#: What happens at a charge level, and the charge, J.
+Level = tuple[str, float]
 
 
 @lru_cache(maxsize=4096)
@@ -97,11 +100,25 @@ class ChargedDevice(Surroundings):
         """The charge below which the device takes no work, J."""
         return self._low_soc * self.full_j
 
-    def work_through(self, phase_w: float, until_s: float) -> None:
-        """Draws `phase_w` more up to a time before which nothing changes; `work_at` must follow."""
-        self.phase_w = phase_w
-        self._set_flows()
-        self._settle(until_s)
+    def work_through(self, phases: Iterable[tuple[float, float]]) -> None:
+        """Draws (power, up to a time) one after the other; nothing else may change before the last of these times."""
+        power, after, (_, plugged, full_j) = self.group.power, self.battery.after, self.flow
+        idle_w, screen_w = power.idle_w, power.screen_w if self.screen_on else 0.0
+        t_s, charge_j = self.t_s, self.charge_j
+        for phase_w, until_s in phases:
+            time_s = until_s - t_s
+            if time_s > 0.0:
+                load_w = idle_w + phase_w + screen_w
+                before_j = charge_j
+                charge_j = after(charge_j, time_s, tuple.__new__(Flow, (load_w, plugged, full_j)))
+                self.spent_j += load_w * time_s
+                if charge_j > before_j:
+                    self.throughput_j += charge_j - before_j
+                t_s = until_s
+        self.t_s, self.charge_j = t_s, charge_j
+        if self._bound_s <= self._quiet_s and self._bound_s <= self.screen_s:
+            self._find_level()
+            self.next_s = min(self.screen_s, self.level_s, self._quiet_s)
 
     def _settle(self, t_s: float) -> None:
         time_s = t_s - self.t_s
@@ -148,43 +165,57 @@ class ChargedDevice(Surroundings):
         the screen and a round do; so no level is met before the earlier of these two, `_bound_s`.
         """
         flow = self.flow
-        bound_s = INF
-        if not self.empty:
-            bound_s = self._time_to_next_level(_flow(self._heaviest_w, flow.plugged, flow.full_j))
-        if flow.plugged:
+        rising = self._rising() if flow.plugged else None
+        falling = None if self.empty else self._falling(flow.plugged)
+        bound_s, level = INF, None
+        if falling is not None:
+            bound_s, _ = self._soonest(rising, falling, _flow(self._heaviest_w, flow.plugged, flow.full_j))
+        if rising is not None:
             lightest_w = 0.0 if self.empty else self.group.power.idle_w
-            bound_s = min(bound_s, self._time_to_next_level(_flow(lightest_w, True, flow.full_j)))
+            light_s, _ = self._soonest(rising, falling, _flow(lightest_w, True, flow.full_j))
+            bound_s = min(bound_s, light_s)
         self._bound_s = bound_s = self.t_s + bound_s
         self.level_s = INF
-        if bound_s <= min(self.screen_s, self._quiet_s, self._until_s):
-            self.level_s = self.t_s + self._time_to_next_level(flow)
+        if bound_s <= self.screen_s and bound_s <= self._quiet_s and bound_s <= self._until_s:
+            time_s, level = self._soonest(rising, falling, flow)
+            self.level_s = self.t_s + time_s
+            if level is not None:
+                self._level, self._level_j = level
 
-    def _time_to_next_level(self, flow: Flow) -> float:
-        charge_j, full_j, usage = self.charge_j, self.full_j, self.group.usage
-        low_j = self._low_soc * full_j
-        if flow.plugged:
-            rising, level_j = "", INF
-            if self.empty:
-                rising, level_j = "boot", self.group.boot_soc * full_j
-            elif charge_j < low_j:
-                rising, level_j = "risen", low_j
-            if self.topping_up and usage.top_up_to_soc * full_j < level_j:
-                rising, level_j = "topped_up", usage.top_up_to_soc * full_j
-            if rising:
-                time_s = self.battery.time_to_level(charge_j, level_j, flow)
-                if time_s < INF:
-                    self._level, self._level_j = rising, level_j
-                    return time_s
+    def _soonest(self, rising: Level | None, falling: Level | None, flow: Flow) -> tuple[float, Level | None]:
+        """Seconds until a level is met under a flow, and which: the one above if the charge gets there."""
+        if rising is not None:
+            time_s = self.battery.time_to_level(self.charge_j, rising[1], flow)
+            if time_s < INF:
+                return time_s, rising
+        if falling is not None:
+            return self.battery.time_to_level(self.charge_j, falling[1], flow), falling
+        return INF, None
+
+    def _rising(self) -> Level | None:
+        """The next level up at which something happens to a device on its charger."""
+        full_j, found = self.full_j, None
         if self.empty:
-            return INF
-        self._level, self._level_j = "empty", 0.0
-        top_up_j = usage.top_up_soc * full_j
-        if 0.0 < top_up_j < charge_j and not flow.plugged and not self.topping_up:
-            self._level, self._level_j = "top_up", top_up_j
-        if self._level_j < low_j <= charge_j:
+            found = "boot", self.group.boot_soc * full_j
+        elif self.charge_j < self._low_soc * full_j:
+            found = "risen", self._low_soc * full_j
+        if self.topping_up:
+            to_j = self.group.usage.top_up_to_soc * full_j
+            if found is None or to_j < found[1]:
+                found = "topped_up", to_j
+        return found
+
+    def _falling(self, plugged: bool) -> Level:
+        """The next level down at which something happens to a device that is not empty."""
+        charge_j, full_j = self.charge_j, self.full_j
+        top_up_j, low_j = self.group.usage.top_up_soc * full_j, self._low_soc * full_j
+        name, level_j = "empty", 0.0
+        if 0.0 < top_up_j < charge_j and not plugged and not self.topping_up:
+            name, level_j = "top_up", top_up_j
+        if level_j < low_j <= charge_j:
             # Just below the level, so that a charge that has risen to it does not count as falling through it.
-            self._level, self._level_j = "fallen", math.nextafter(low_j, 0.0)
-        return self.battery.time_to_level(charge_j, self._level_j, flow)
+            name, level_j = "fallen", math.nextafter(low_j, 0.0)
+        return name, level_j
 
     def _pass_level(self) -> None:
         self.charge_j = self._level_j

@@ -75,12 +75,20 @@ class Device(ChargedDevice):
     def advance(self, to_s: float) -> None:
         """Lives through everything that happens up to and including `to_s`."""
         while self.next_s <= to_s:
-            if self.screen_s == self.next_s < min(self._quiet_s, self.level_s):
+            screen_s = self.screen_s
+            if screen_s < self._quiet_s and screen_s < self.level_s:
                 self._pass_screens(to_s)
             else:
                 self._change(self.next_s)
-        if to_s > self.t_s:
-            self._settle(to_s)
+        time_s = to_s - self.t_s
+        if time_s > 0.0:
+            # What `_settle` does; this is its busiest place.
+            before_j, flow = self.charge_j, self.flow
+            self.charge_j = after_j = self.battery.after(before_j, time_s, flow)
+            self.spent_j += flow[0] * time_s
+            if after_j > before_j:
+                self.throughput_j += after_j - before_j
+            self.t_s = to_s
 
     def work_at(self, phase_w: float, until_s: float = INF) -> None:
         """Draws `phase_w` more than by itself from now on; whoever asks comes back at `until_s` at the latest."""
@@ -112,7 +120,8 @@ class Device(ChargedDevice):
         after, flows, spells, log = self.battery.after, self._flows, self._screen, self._log
         quiet_s, bound_s, screen_s, t_s = self._quiet_s, self._bound_s, self.screen_s, self.t_s
         charge_j, spent_j, flow, changes = self.charge_j, self.spent_j, self.flow, self.changes
-        while screen_s <= to_s and screen_s < quiet_s:
+        on, last_s = self.screen_on, -INF
+        for on, length_s in spells:
             time_s = screen_s - t_s
             before_j, charge_j = charge_j, after(charge_j, time_s, flow)
             spent_j += flow[0] * time_s
@@ -120,24 +129,22 @@ class Device(ChargedDevice):
                 self.throughput_j += charge_j - before_j
             t_s = screen_s
             changes += 1
-            spell = next(spells, None)
-            if spell is None:
-                screen_s = INF
-            else:
-                on, length_s = spell
-                if not length_s > 0.0:
-                    self._refuse(length_s, "usage")
-                self.screen_on = on
-                screen_s = t_s + length_s
-                flow = flows[on]
-                if log is not None:
-                    log(t_s, self.client, "screen", float(on))
-                    log(t_s, self.client, "load_w", flow[0])
-                    log(t_s, self.client, "soc", charge_j / self.full_j)
-            if bound_s <= screen_s and bound_s <= quiet_s:
+            if not length_s > 0.0:
+                self._refuse(length_s, "usage")
+            screen_s = t_s + length_s
+            flow = flows[on]
+            if log is not None:
+                log(t_s, self.client, "screen", float(on))
+                log(t_s, self.client, "load_w", flow[0])
+                log(t_s, self.client, "soc", charge_j / self.full_j)
+            if screen_s > to_s or screen_s >= quiet_s or bound_s <= screen_s:
                 break
+        else:
+            # No spell comes after the present one, which lasts for ever.
+            last_s, screen_s = screen_s, INF
         self.screen_s, self.t_s, self.charge_j, self.spent_j = screen_s, t_s, charge_j, spent_j
-        self.flow, self.changes = flow, changes
+        self.flow, self.changes, self.screen_on = flow, changes, on
+        self._settle(last_s)
         if bound_s <= screen_s and bound_s <= quiet_s:
             self._find_level()
         self.next_s = min(screen_s, self.level_s, quiet_s)

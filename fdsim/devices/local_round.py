@@ -28,7 +28,7 @@ FATAL = (Cause.crashed, Cause.battery_empty)
 
 # Looking a member up in its enum costs more than comparing it.
 _CHECK_IN, _DOWNLOAD, _TRAIN, _UPLOAD = Phase
-_WORKING = (_DOWNLOAD, _TRAIN, _UPLOAD)
+WORKING = (_DOWNLOAD, _TRAIN, _UPLOAD)
 _CELLULAR, _NO_NETWORK, _DEADLINE = Network.cellular, Network.none, Cause.deadline
 
 
@@ -64,16 +64,6 @@ class Answer:
     bytes_up: int = 0
 
 
-def check_in(device: Device, now_s: float) -> Answer:
-    """Begins the answer of a device, and ends it at once if the device is not eligible; takes no time."""
-    device.advance(now_s)
-    soc, cause = device.charge_j / device.full_j, device.obstacle(_CHECK_IN)
-    network = device.link.network if cause is None or device.online else _NO_NETWORK
-    if cause is None:
-        return Answer(now_s, soc, network)
-    return Answer(now_s, soc, network, now_s, soc, cause)
-
-
 class Track(NamedTuple):
     """Where a race is run: the clock, the device, the cell it shares (if any), and the process that runs."""
 
@@ -92,90 +82,27 @@ def delay_s(now_s: float, then_s: float) -> float:
     return max(0.0, other_s if now_s + other_s == then_s else wait_s)
 
 
-def race(track: Track, job: Job, work: float, answer: Answer) -> Generator[simpy.Event, Any, None]:
-    """Runs a device through its round and writes down what became of it.
-
-    `work` is the training, in the unit of the device's compute law. Where nothing can come in between, the
-    whole round is one wait; whoever watches the device sees it go phase by phase, with the same result.
-    """
-    env, device, cell, _ = track
-    free_frac = 1.0 - device.group.compute.load(device.rng)
-    ends_s = None if cell is not None or device.watched else _calm_ends(device, job, work, free_frac)
-    if ends_s is None:
-        yield from _eventful_race(track, job, work, answer, free_frac)
-        return
-    try:
-        yield env.timeout(delay_s(env.now, ends_s[-1]))
-    except simpy.Interrupt:
-        _live_through(device, job, answer, ends_s, env.now, closed=True)
-    else:
-        _live_through(device, job, answer, ends_s, ends_s[-1], closed=False)
-
-
-def _calm_ends(device: Device, job: Job, work: float, free_frac: float) -> tuple[float, float, float] | None:
-    """When the three phases end if nothing comes in between, or None if something might."""
-    link, now_s = device.link, device.t_s
-    handshake_s = device.group.handshakes * link.rtt_s
-    speed, steady_s = _training_rate(device, 0.0)
-    down_s = now_s + handshake_s + 8.0 * job.bytes_down / link.down_bps
-    train_s = work / (speed * free_frac)
-    end_s = down_s + train_s + handshake_s + 8.0 * job.bytes_up / link.up_bps
-    if train_s < steady_s and end_s < job.deadline_s and device.nothing_before(end_s):
-        return down_s, down_s + train_s, end_s
-    return None
-
-
-def _live_through(
-    device: Device,
-    job: Job,
-    answer: Answer,
-    ends_s: tuple[float, float, float],
-    now_s: float,
-    *,
-    closed: bool,
-) -> None:
-    """Lets a device live through the phases of a calm round up to now, its end or its early close."""
-    start_s, idle_w = answer.start_s, device.group.power.idle_w
-    for phase, end_s in zip(_WORKING, ends_s, strict=True):
-        power_w = _power_w(device, phase)
-        until_s = end_s if end_s < now_s else now_s
-        device.work_through(power_w, until_s)
-        elapsed_s = until_s - start_s
-        answer.phase = phase
-        answer.energy_j += elapsed_s * (power_w + idle_w)
-        if until_s < end_s:
-            handshake_s = _handshake_s(device, phase)
-            done_frac = max(0.0, elapsed_s - handshake_s) / (end_s - start_s - handshake_s)
-        else:
-            done_frac = 1.0
-        _write_down(answer, phase, elapsed_s, done_frac, job)
-        start_s = until_s
-        if closed and now_s <= end_s and (phase is not _UPLOAD or now_s < end_s):
-            answer.cause = _DEADLINE
-            break
-    device.work_at(0.0)
-    answer.end_s, answer.soc_end = now_s, device.charge_j / device.full_j
-
-
-def _eventful_race(
+def race(
     track: Track, job: Job, work: float, answer: Answer, free_frac: float
 ) -> Generator[simpy.Event, Any, None]:
-    """Runs the phases one after the other until one of them fails.
+    """Runs a device through its round, one phase after the other until one of them fails.
 
+    `work` is the training, in the unit of the device's compute law, of which `free_frac` of the processor is left
+    for it. What became of the round is written into `answer`.
     `left` is what is left of a phase: bits of a transfer, work of the training.
     """
     env, device, cell, process = track
     group, deadline_s = device.group, job.deadline_s
     idle_w, hot_s, now_s = group.power.idle_w, 0.0, env.now
     cause: Cause | None = None
-    for phase, whole in zip(_WORKING, (8.0 * job.bytes_down, work, 8.0 * job.bytes_up), strict=True):
+    for phase, whole in zip(WORKING, (8.0 * job.bytes_down, work, 8.0 * job.bytes_up), strict=True):
         answer.phase = phase
         device.note(phase.name, float(job.round_index))
         shared = cell if phase is not _TRAIN else None
         if shared is not None:
             shared.join(phase, process)
         start_s, left, link, seen = now_s, whole, device.link, -1
-        handshake_s = _handshake_s(device, phase)
+        shake_s = handshake_s(device, phase)
         lapse: Cause | None = None
         while True:
             if device.changes != seen:
@@ -189,14 +116,18 @@ def _eventful_race(
                 break
             rate, steady_s, power_w = 0.0, INF, 0.0
             if lapse is None:
-                power_w = _power_w(device, phase)
+                power_w = phase_powers_w(device)[phase - _DOWNLOAD]
                 if phase is _TRAIN:
-                    rate, steady_s = _training_rate(device, hot_s)
+                    rate, steady_s = training_rate(device, hot_s)
+                    if now_s + steady_s == now_s:
+                        # Too little for the clock to move by: the device throttles now.
+                        hot_s += SAME_S
+                        rate, steady_s = training_rate(device, hot_s)
                     rate *= free_frac
                 else:
                     rate = _transfer_rate(device, phase, cell)
             device.work_at(power_w, deadline_s)
-            done_s = now_s + handshake_s + left / rate if rate > 0.0 else INF
+            done_s = now_s + shake_s + left / rate if rate > 0.0 else INF
             then_s, closed = min(done_s, device.next_s, now_s + steady_s, deadline_s), False
             try:
                 yield env.timeout(delay_s(env.now, then_s))
@@ -208,8 +139,8 @@ def _eventful_race(
                 answer.energy_j += elapsed_s * (power_w + idle_w)
                 if phase is _TRAIN:
                     hot_s += elapsed_s
-                shaken_s = min(handshake_s, elapsed_s)
-                handshake_s -= shaken_s
+                shaken_s = min(shake_s, elapsed_s)
+                shake_s -= shaken_s
                 left = 0.0 if now_s >= done_s - SAME_S else max(0.0, left - rate * (elapsed_s - shaken_s))
                 if now_s >= done_s - SAME_S:
                     cause = _DEADLINE if closed and phase is not _UPLOAD else None
@@ -219,12 +150,10 @@ def _eventful_race(
                 break
             if device.link is not link:
                 # A new session starts with new round trips.
-                link, handshake_s = device.link, _handshake_s(device, phase)
+                link, shake_s = device.link, handshake_s(device, phase)
         if shared is not None:
             shared.leave(phase, process)
-        _write_down(
-            answer, phase, now_s - start_s, 1.0 - left / whole if whole else float(cause is None), job
-        )
+        write_down(answer, phase, now_s - start_s, 1.0 - left / whole if whole else float(cause is None), job)
         if cause is not None:
             break
     device.work_at(0.0)
@@ -235,11 +164,11 @@ def _eventful_race(
     )
 
 
-def _handshake_s(device: Device, phase: Phase) -> float:
+def handshake_s(device: Device, phase: Phase) -> float:
     return 0.0 if phase is _TRAIN else device.group.handshakes * device.link.rtt_s
 
 
-def _training_rate(device: Device, hot_s: float) -> tuple[float, float]:
+def training_rate(device: Device, hot_s: float) -> tuple[float, float]:
     """Answers with (work per second of an otherwise idle processor, seconds until the device throttles)."""
     compute = device.group.compute
     pace, steady_s = compute.pace(hot_s)
@@ -252,16 +181,15 @@ def _transfer_rate(device: Device, phase: Phase, cell: SharedCell | None) -> flo
     return bps if cell is None else min(bps, cell.share_bps(phase))
 
 
-def _power_w(device: Device, phase: Phase) -> float:
-    if phase is _TRAIN:
-        return device.group.power.train_w
-    radio = device.group.radio
+def phase_powers_w(device: Device) -> tuple[float, float, float]:
+    """What download, training and upload add to the load on the present network, W."""
+    radio, train_w = device.group.radio, device.group.power.train_w
     if device.link.network is _CELLULAR:
-        return radio.cellular_rx_w if phase is _DOWNLOAD else radio.cellular_tx_w
-    return radio.wifi_rx_w if phase is _DOWNLOAD else radio.wifi_tx_w
+        return radio.cellular_rx_w, train_w, radio.cellular_tx_w
+    return radio.wifi_rx_w, train_w, radio.wifi_tx_w
 
 
-def _write_down(answer: Answer, phase: Phase, time_s: float, done_frac: float, job: Job) -> None:
+def write_down(answer: Answer, phase: Phase, time_s: float, done_frac: float, job: Job) -> None:
     if phase is _DOWNLOAD:
         answer.download_s, answer.bytes_down = time_s, round(job.bytes_down * done_frac)
     elif phase is _TRAIN:

@@ -19,6 +19,8 @@ HOUR_S = 3_600.0
 PART_OF_HOUR = (0,) * 6 + (1,) * 6 + (2,) * 6 + (3,) * 5 + (0,)
 PARTS = ("night", "morning", "afternoon", "evening")
 
+_PART_END_S = tuple(next(end for end in (6, 12, 18, 23, 24) if end > hour) * HOUR_S for hour in range(24))
+
 #: Random numbers are drawn this many at a time: one call of numpy costs as much as thirty numbers.
 BLOCK = 16
 
@@ -71,6 +73,13 @@ def normals(rng: np.random.Generator) -> Iterator[float]:
         yield from rng.standard_normal(BLOCK).tolist()
 
 
+def part_of_day(t_s: float) -> tuple[int, float]:
+    """Answers with (the index of the part of the day that a time lies in, when to ask again)."""
+    of_day_s = t_s % DAY_S
+    hour = int(of_day_s // HOUR_S)
+    return PART_OF_HOUR[hour], t_s - of_day_s + _PART_END_S[hour]
+
+
 class Calm(NamedTuple):
     """Off spells that start while something else is on are longer: by exp(`ln_factor`)."""
 
@@ -98,17 +107,24 @@ def alternate(
     t_s = float((1.0 - rng.random()) * math.exp(mean + sd * sd + sd * rng.standard_normal()))
     yield Switch(is_on, t_s)
     # A named tuple made through its base costs a third of one made through its name.
-    exp, part_of_hour, make = math.exp, PART_OF_HOUR, tuple.__new__
-    is_calm, calm_until_s = False, 0.0 if calm else math.inf
+    exp, make = math.exp, tuple.__new__
+    busy_ln = off_ln
+    calm_ln = tuple((mean + calm.ln_factor, sd) for mean, sd in off_ln) if calm else off_ln
+    others, calm_until_s = (calm.while_on, 0.0) if calm else (iter(()), math.inf)
+    part, part_until_s = part_of_day(t_s)
     while True:
         for z in rng.standard_normal(BLOCK).tolist():
             is_on = not is_on
-            mean, sd = (on_ln if is_on else off_ln)[part_of_hour[int(t_s % 86_400.0 // 3_600.0)]]
-            if calm is not None and not is_on:
+            if t_s >= part_until_s:
+                part, part_until_s = part_of_day(t_s)
+            if is_on:
+                mean, sd = on_ln[part]
+            else:
                 while calm_until_s <= t_s:
-                    is_calm, length_s = next(calm.while_on, (is_calm, math.inf))
+                    is_calm, length_s = next(others, (off_ln is calm_ln, math.inf))
+                    off_ln = calm_ln if is_calm else busy_ln
                     calm_until_s += length_s
-                mean += calm.ln_factor if is_calm else 0.0
+                mean, sd = off_ln[part]
             length_s = exp(mean + sd * z)
             t_s += length_s
             yield make(Switch, (is_on, length_s))

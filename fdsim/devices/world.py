@@ -6,16 +6,18 @@ import math
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, fields
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import simpy
 
 from fdsim.catalogue import nearest
+from fdsim.devices import collector
 from fdsim.devices.connectivity import Bandwidth
 from fdsim.devices.device import Device
 from fdsim.devices.fleet import DeviceGroup
-from fdsim.devices.local_round import ROUND_CLOSED, Answer, Job, Track, check_in, delay_s, race
+from fdsim.devices.local_round import ROUND_CLOSED, Answer, Job, delay_s
+from fdsim.devices.participant import Participant
 from fdsim.devices.server import Server
 from fdsim.devices.share import SharedCell
 from fdsim.devices.spells import HOUR_S
@@ -23,11 +25,22 @@ from fdsim.devices.surroundings import OnEvent, Outage
 from fdsim.devices.trouble import Cell, Timeline, Trouble
 from fdsim.errors import ScenarioError
 from fdsim.rng import stream
-from fdsim.trace import NONE, Cause, Outcome, Phase, TraceRound, blank_round
+from fdsim.trace import NONE, Cause, Network, Outcome, Phase, TraceRound, blank_round
 from fdsim.workload import Workload
 
-Report = Callable[[int, Answer], None]
 _ANSWER_COLUMNS = tuple(field.name for field in fields(Answer))
+_ROW = attrgetter(*_ANSWER_COLUMNS)
+_CHECK_IN, _NO_NETWORK = Phase.check_in, Network.none
+
+
+class CheckIns(NamedTuple):
+    """Who was asked at the start of a round: those who work now, and those who could not, column by column."""
+
+    answers: dict[int, Answer]
+    refused: list[int]
+    causes: list[int]
+    socs: list[float]
+    networks: list[int]
 
 
 @dataclass(frozen=True)
@@ -51,40 +64,6 @@ class FleetSetting:
     def group_of_device(self) -> np.ndarray:
         """[K] the index of each device's group."""
         return np.repeat(np.arange(len(self.fleet)), [group.count for group in self.fleet])
-
-
-class Participant:
-    """A device and the SimPy process that runs its local rounds."""
-
-    __slots__ = ("_call", "_cell", "_env", "_watcher", "_work", "device", "process")
-
-    def __init__(self, env: simpy.Environment, device: Device, work: float, cell: SharedCell | None) -> None:
-        self._env, self.device, self._work, self._cell = env, device, work, cell
-        self._watcher: simpy.Process | None = None
-        self._call = env.event()
-        self.process = env.process(self._live())
-
-    def call(self, job: Job, answer: Answer, report: Report) -> None:
-        """Asks a device that has checked in to do its round; `report` is told when it is over."""
-        self._call.succeed((job, answer, report))
-
-    def watch(self) -> None:
-        """Wakes the device at every change from now on."""
-        self._watcher = self._env.process(watch(self._env, self.device))
-
-    def _live(self) -> Generator[simpy.Event, Any, None]:
-        env = self._env
-        while True:
-            try:
-                job, answer, report = yield self._call
-            except simpy.Interrupt:
-                # A word about a cell that this device had left at the very same instant.
-                continue
-            self._call = env.event()
-            yield from race(Track(env, self.device, self._cell, self.process), job, self._work, answer)
-            report(self.device.client, answer)
-            if self._watcher is not None:
-                self._watcher.interrupt()
 
 
 def _check(setting: FleetSetting) -> None:
@@ -138,7 +117,12 @@ class World:
 
     def __init__(self, setting: FleetSetting, on_event: OnEvent | None = None) -> None:
         _check(setting)
-        self.setting = setting
+        self.setting, self._watched = setting, on_event is not None
+        with collector.at_rest():
+            self._build(on_event)
+
+    def _build(self, on_event: OnEvent | None) -> None:
+        setting = self.setting
         self.start_s = setting.server.start_hour * HOUR_S
         self.env = simpy.Environment(initial_time=self.start_s)
         cells = {cell.name: SharedCell(self.env, cell) for cell in setting.cells}
@@ -159,6 +143,18 @@ class World:
                     device.tell(on_event)
                     self.participants[-1].watch()
 
+    def next_round(self, round_index: int) -> TraceRound:
+        """Lets the world go on until a round is over."""
+        with collector.at_rest():
+            made: TraceRound = self.env.run(until=self.env.process(self.serve(round_index)))  # type: ignore[assignment]
+        return made
+
+    def live_until(self, to_s: float) -> None:
+        """Lets all devices live up to a time, between rounds."""
+        with collector.at_rest():
+            for participant in self.participants:
+                participant.device.advance(to_s)
+
     def serve(self, round_index: int) -> Generator[simpy.Event, Any, TraceRound]:
         """Runs one round from its start to its close."""
         server, env = self.setting.server, self.env
@@ -168,8 +164,8 @@ class World:
         start_s = env.now
         chosen = self._choose(round_index).tolist()
         target = min(server.selection.target(len(self.participants)), len(chosen))
-        answers = {client: self._check_in(client, round_index) for client in chosen}
-        running = {client for client, answer in answers.items() if answer.cause == NONE}
+        asked = self._check_in(chosen, round_index)
+        answers, running = asked.answers, set(asked.answers)
         wanted = target if server.over_selection > 1.0 else len(chosen)
         job = self._job(round_index, start_s)
         closed = env.event()
@@ -182,8 +178,8 @@ class World:
             if (reports >= wanted or not running) and not closed.triggered:
                 closed.succeed()
 
-        for client in sorted(running):
-            self.participants[client].call(job, answers[client], report)
+        for client, answer in answers.items():
+            self.participants[client].call(job, answer, report)
         if running:
             yield closed
             for client in sorted(running):
@@ -191,15 +187,29 @@ class World:
             if running:
                 # Interrupts come before anything else at this instant; all have answered when it is over.
                 yield env.timeout(0.0)
-        return self._close(round_index, start_s, answers, target)
+        return self._close(round_index, start_s, asked, target)
 
-    def _check_in(self, client: int, round_index: int) -> Answer:
-        device = self.participants[client].device
-        answer = check_in(device, self.env.now)
-        device.note("check_in", float(round_index))
-        if answer.cause != NONE:
-            device.note("dropped", float(answer.cause))
-        return answer
+    def _check_in(self, chosen: list[int], round_index: int) -> CheckIns:
+        """Asks devices, ascending, whether they can work now; takes no time."""
+        asked, now_s, participants = CheckIns({}, [], [], [], []), float(self.env.now), self.participants
+        answers, refused, causes, socs, networks = asked
+        for client in chosen:
+            device = participants[client].device
+            device.advance(now_s)
+            cause, soc = device.obstacle(_CHECK_IN), device.charge_j / device.full_j
+            if self._watched:
+                device.note("check_in", float(round_index))
+                if cause is not None:
+                    device.note("dropped", float(cause))
+            if cause is None:
+                answers[client] = Answer(now_s, soc, device.link.network)
+            else:
+                # Most of a large fleet ends here: a few numbers, and neither a process nor a record of its own.
+                refused.append(client)
+                causes.append(cause)
+                socs.append(soc)
+                networks.append(device.link.network if device.online else _NO_NETWORK)
+        return asked
 
     def _choose(self, round_index: int) -> np.ndarray:
         server, clients = self.setting.server, np.arange(len(self.participants))
@@ -223,14 +233,21 @@ class World:
             pause_on_lapse=server.on_lapse == "pause",
         )
 
-    def _close(self, round_index: int, start_s: float, answers: dict[int, Answer], target: int) -> TraceRound:
+    def _close(self, round_index: int, start_s: float, asked: CheckIns, target: int) -> TraceRound:
+        answers = asked.answers
         end_s = max((answer.end_s for answer in answers.values()), default=start_s)
         made = blank_round(round_index, len(self.participants), start_s, end_s)
         clients = np.fromiter(answers, dtype=np.int64, count=len(answers))
-        for name in _ANSWER_COLUMNS:
-            value_of = attrgetter(name)
-            getattr(made, name)[clients] = [value_of(answer) for answer in answers.values()]
+        for name, values in zip(
+            _ANSWER_COLUMNS, zip(*map(_ROW, answers.values()), strict=True), strict=False
+        ):
+            getattr(made, name)[clients] = values
         made.outcome[clients] = np.where(made.cause[clients] == NONE, Outcome.completed, Outcome.dropped)
+        refused = np.array(asked.refused, dtype=np.int64)
+        made.outcome[refused], made.phase[refused] = Outcome.dropped, Phase.check_in
+        made.start_s[refused] = made.end_s[refused] = start_s
+        made.soc_start[refused] = made.soc_end[refused] = asked.socs
+        made.cause[refused], made.network[refused] = asked.causes, asked.networks
         if len(made.completed) < self.setting.server.min_reports_frac * target:
             abandoned = made.completed
             made.outcome[abandoned] = Outcome.dropped
@@ -244,19 +261,6 @@ def _hits(trouble: Trouble, group: DeviceGroup) -> bool:
     return not trouble.cell or group.cell == trouble.cell
 
 
-def watch(env: simpy.Environment, device: Device) -> Generator[simpy.Event, Any, None]:
-    """Wakes a device at each of its changes, so that they are told in the order of time.
-
-    It is interrupted after each round, since work that drained the battery brings the next change nearer.
-    """
-    while True:
-        try:
-            yield env.timeout(delay_s(env.now, device.next_s)) if device.next_s < math.inf else env.event()
-        except simpy.Interrupt:
-            continue
-        device.advance(env.now)
-
-
 def simulate(
     setting: FleetSetting, *, on_event: OnEvent | None = None, on_time: Callable[[float], None] | None = None
 ) -> Iterator[TraceRound]:
@@ -266,8 +270,9 @@ def simulate(
     time, at the close of each round.
     """
     world = World(setting, on_event)
-    for round_index in range(setting.rounds):
-        made: TraceRound = world.env.run(until=world.env.process(world.serve(round_index)))  # type: ignore[assignment]
-        if on_time is not None:
-            on_time(float(world.env.now))
-        yield made
+    with collector.kept_apart():
+        for round_index in range(setting.rounds):
+            made = world.next_round(round_index)
+            if on_time is not None:
+                on_time(float(world.env.now))
+            yield made

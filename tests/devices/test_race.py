@@ -332,3 +332,12 @@ def test_a_law_of_ones_own_that_gives_nonsense_stops_the_run() -> None:
     bad = group(connectivity=Link(timetable=(("wifi", 5.0), ("none", -1.0))))
     with pytest.raises(RunError, match=r"client 0 gave a spell of -1\.0 s"):
         list(simulate(FleetSetting((bad,), Server(), workload(1), 1, 1)))
+
+
+@pytest.mark.parametrize("start_s", [1010.1, 1010.2, 1010.3, 1010.4, 1010.6, 1010.7])
+def test_a_throttle_nearer_than_the_clock_can_tell_does_not_stop_time(start_s: float) -> None:
+    """Above 1024 s the clock is half as fine as below, so it may fall short of the throttle by less than it can move."""
+    phone = group(compute={"throttle_after_s": 20.0, "sustained_frac": 0.5})
+    rounds, _ = live(phone, start_hour=start_s / 3600.0, work=workload(1, train_s=40.0))
+    # 20 s at full speed, and the other half of the work at half the speed.
+    assert ending(only(rounds)) == ("completed", "upload", round(start_s + 64.0, 6))
