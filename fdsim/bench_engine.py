@@ -125,11 +125,22 @@ class PlainLoop:
 
     def run(self) -> None:
         """Trains its clients one after another."""
-        training, clients = self.workload.training, np.arange(self.clients)
-        steps = training.steps(self.stream.counts[clients])
-        batches = self.stream.take(clients, steps, round_index=0, batch_size=training.batch_size)
-        updates, _ = self.path.train(self.start, batches, Recipe.of(training, 0))
+        updates, _ = self.train(self.start, np.arange(self.clients), 0)
         updates.sum().item()
+
+    def train(
+        self, start: torch.Tensor, clients: np.ndarray, round_index: int
+    ) -> tuple[torch.Tensor, np.ndarray]:
+        """Answers with some clients' updates [C, P] in a round, and how many steps each took."""
+        training = self.workload.training
+        batches = self.stream.take(
+            clients,
+            training.steps(self.stream.counts[clients], round_index),
+            round_index=round_index,
+            batch_size=training.batch_size_in(round_index),
+        )
+        updates, _ = self.path.train(start, batches, Recipe.of(training, round_index))
+        return updates, batches.steps
 
 
 def counted_flops(workload: EngineWorkload) -> float:

@@ -35,7 +35,12 @@ def engine(
         float, typer.Option(help="share of the clients the plain loop trains", min=0.05)
     ] = 0.2,
     scaling: Annotated[bool, typer.Option(help="also time 20 to 500 clients")] = True,
-    peers: Annotated[bool, typer.Option(help="also time pfl-research, from the extra 'peers'")] = False,
+    peers: Annotated[
+        bool, typer.Option(help="also time pfl-research and Flower, from the extra 'peers'")
+    ] = False,
+    flower_workers: Annotated[
+        int, typer.Option(help="Ray workers that Flower gets, of one core each", min=1)
+    ] = 2,
 ) -> None:
     """Times rounds of training against a plain PyTorch loop and the machine's own matrix products."""
     from rich.console import Console
@@ -67,10 +72,12 @@ def engine(
         "plan",
     ):
         table.add_column(column)
+    timings = []
     for workload in bench.WORKLOADS:
         if only and workload.name not in only:
             continue
         timing = bench.time_workload(workload, acceleration, repeats=repeats, plain_frac=plain_frac)
+        timings.append(timing)
         table.add_row(
             workload.name,
             f"{timing.plain_s:.3f}",
@@ -91,10 +98,8 @@ def engine(
                 f" {row.memory_mb:.0f} MB at most so far"
             )
     if peers:
-        from fdsim.bench_peers import time_pfl
+        from fdsim.bench_peers import peer_lines
 
-        for workload in bench.WORKLOADS:
-            if not only or workload.name in only:
-                console.print(
-                    f"pfl-research, {workload.name}: {time_pfl(workload, rounds=repeats):.3f} s a round"
-                )
+        for line in peer_lines(timings, rounds=repeats + 1, flower_workers=flower_workers):
+            # Names of extras stand in brackets, which are not markup.
+            console.print(line, markup=False, highlight=False, soft_wrap=True)

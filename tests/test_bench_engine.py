@@ -46,10 +46,3 @@ def test_the_bars(workload):
         f"{workload.name}: {timing.ratio:.2f} times the plain loop (bar {workload.bar}), {timing.gflops:.1f} GFLOP/s"
     )
     assert timing.ratio >= workload.bar
-
-
-def test_pfl_runs_the_same_round():
-    pytest.importorskip("pfl")
-    from fdsim.bench_peers import time_pfl
-
-    assert time_pfl(SMALL, rounds=2) > 0
