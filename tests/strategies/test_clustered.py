@@ -63,11 +63,16 @@ def test_friends_are_found_and_err_far_less(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_order_of_the_paper_on_every_seed(tmp_path: Path) -> None:
-    """Errors on each of five seeds; accuracies, whose differences are small on digits, on the mean over them."""
+    """Errors on each of five seeds; accuracies, whose differences are small on digits, on the mean over them.
+
+    Stale as the paper's released code has it, with the last model, is behind friends; with the last update, as its text
+    has it, the two are level here: .8687 and .8684 were measured.
+    """
     means: dict[str, list[float]] = {}
     for seed in range(1, 6):
-        names = ("full", "fdms", "oracle_friends", "dropout", "stale")
-        found = rounds_of(tmp_path / str(seed), seed=seed, rounds=100, strategies=kinds(*names))
+        strategies = kinds("full", "fdms", "oracle_friends", "dropout", "stale")
+        strategies.append({"kind": "stale", "of": "model", "name": "stale model"})
+        found = rounds_of(tmp_path / str(seed), seed=seed, rounds=100, strategies=strategies)
         error = {label: part["substitution_error"].mean() for label, part in found.items()}
         print(f"\nseed {seed}: fdms/dropout {error['fdms'] / error['dropout']:.3f}")
         assert error["fdms"] < 0.3 * error["dropout"]
@@ -76,7 +81,8 @@ def test_the_order_of_the_paper_on_every_seed(tmp_path: Path) -> None:
             means.setdefault(label, []).append(part["test_accuracy"].mean())
     accuracy = {label: sum(values) / len(values) for label, values in means.items()}
     print(f"mean accuracy over the run: {accuracy}")
-    assert accuracy["full"] >= accuracy["fdms"] > max(accuracy["dropout"], accuracy["stale"])
+    assert accuracy["full"] >= accuracy["fdms"] > max(accuracy["dropout"], accuracy["stale model"])
+    assert abs(accuracy["fdms"] - accuracy["stale"]) < 0.005
 
 
 @pytest.mark.slow
