@@ -237,8 +237,11 @@ def main() -> None:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument(
+        "--also", type=Path, help="a curves.csv with further runs, such as the one in analysis/results"
+    )
     words = parser.parse_args()
-    found = gather(words.folder)
+    found = gather(words.folder, words.also)
     words.out.mkdir(parents=True, exist_ok=True)
     for name, draw in FIGURES.items():
         figure = draw(found)

@@ -41,8 +41,8 @@ def cell_of(settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def gather(folder: Path | str) -> Gathered:
-    """Reads every finished strategy of every run below `folder`."""
+def gather(folder: Path | str, also: Path | None = None) -> Gathered:
+    """Reads every finished strategy of every run below `folder`; `also` is a curves.csv with further ones."""
     frames, runs, unfinished = [], [], []
     for run in map(open_run, find_run_folders(folder)):
         runs.append(run)
@@ -67,7 +67,20 @@ def gather(folder: Path | str) -> Gathered:
             frames.append(frame.assign(**cell_of(run.settings)))
     if not frames:
         raise SystemExit(f"{folder}: no run with a finished strategy in it")
-    return Gathered(share_full(pd.concat(frames, ignore_index=True)), runs, unfinished)
+    found = share_full(pd.concat(frames, ignore_index=True))
+    if also is not None:
+        found = share_full(pd.concat([found, _others(found, also)], ignore_index=True))
+    return Gathered(found, runs, unfinished)
+
+
+def _others(found: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """The curves of a file whose cell, seed and strategy are not among those found."""
+    keys = [*CELL, "seed", "strategy"]
+    told = pd.read_csv(path)
+    told["rounds_planned"] = told.groupby(keys)["round"].transform("max")
+    known = found[keys].drop_duplicates().assign(known=True)
+    new = told.merge(known, on=keys, how="left")
+    return new[new["known"].isna()].drop(columns="known").assign(pairs=float("nan"))
 
 
 def share_full(curves: pd.DataFrame) -> pd.DataFrame:

@@ -59,8 +59,11 @@ def main() -> None:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument(
+        "--also", type=Path, help="a curves.csv with further runs, such as the one in analysis/results"
+    )
     words = parser.parse_args()
-    found = gather(words.folder)
+    found = gather(words.folder, words.also)
     for path in found.unfinished:
         print(f"not finished, only its finished strategies count: {path}")
     words.out.mkdir(parents=True, exist_ok=True)

@@ -60,6 +60,28 @@ def test_tables_hold_means_over_the_seeds_and_share_full_between_alphas(
     assert (tmp_path / "rounds_to.md").read_text().startswith("| experiment |")
 
 
+def test_curves_of_runs_made_elsewhere_are_taken_in_where_they_are_new(
+    small_paper: Path, tmp_path: Path
+) -> None:
+    assert _script("paper_tables.py", small_paper, "--out", tmp_path / "first").returncode == 0
+    curves = pd.read_csv(tmp_path / "first" / "curves.csv")
+    curves[curves["strategy"] == "dropout"].assign(seed=9).to_csv(tmp_path / "more.csv", index=False)
+    pd.concat([pd.read_csv(tmp_path / "more.csv"), curves.assign(accuracy=0.0)]).to_csv(
+        tmp_path / "also.csv", index=False
+    )
+    words = (small_paper, "--out", tmp_path / "second", "--also", tmp_path / "also.csv")
+    done = _script("paper_tables.py", *words)
+    assert done.returncode == 0, done.stderr
+    keys = ["experiment", "clients", "alpha", "local_work", "proximal_mu", "shards", "strategy"]
+    first, second = (
+        pd.read_csv(tmp_path / name / "final.csv").set_index(keys) for name in ("first", "second")
+    )
+    more = second["seeds"] - first["seeds"]
+    assert (more[more.index.get_level_values("strategy") == "dropout"] == 1).all()
+    others = second.index.get_level_values("strategy") != "dropout"
+    assert (second[others]["final_mean"] == first[others]["final_mean"]).all()
+
+
 def test_full_is_the_same_at_every_alpha(small_paper: Path, tmp_path: Path) -> None:
     """What the tables rest on: nobody is missing in Full, so the share of missing clients does not touch it."""
     from fdsim.run import run_scenario
