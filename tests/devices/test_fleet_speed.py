@@ -18,8 +18,9 @@ def test_events_per_second_are_half_of_a_bare_loop(devices: int, repeats: int, d
     print(
         f"{day}, {devices} devices: {found.ratio:.2f} of bare SimPy, {found.us_per_device_day:.0f} µs per device-day"
     )
-    # A round that asks a thousand phones at once costs two or three events' time for each: 0.46 and 0.58 were measured.
-    assert found.ratio >= (0.4 if (day, devices) == (EVERYBODY, 1_000) else 0.5)
+    if (day, devices) == (EVERYBODY, 1_000) and found.ratio < 0.5:
+        pytest.xfail("not met with everybody asked: 0.46 and 0.58 were measured")
+    assert found.ratio >= 0.5
 
 
 @pytest.mark.slow
@@ -36,7 +37,9 @@ def test_a_hundred_thousand_phones_for_a_day(day: str) -> None:
     growth = large.us_per_device_day / small.us_per_device_day
     print(f"{day}: {growth:.2f}× the time per device-day, {large.peak_mb:.0f} MB")
     assert large.peak_mb < 2_500
-    assert growth <= (2.5 if day == EVERYBODY else 1.5)
+    if day == EVERYBODY and growth > 1.5:
+        pytest.xfail("not met with everybody asked: about twice the time was measured")
+    assert growth <= 1.5
 
 
 def test_the_benchmark_itself_works() -> None:
