@@ -62,43 +62,64 @@ def test_friends_are_found_and_err_far_less(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_order_of_the_paper_on_every_seed(tmp_path: Path) -> None:
-    """Errors on each of five seeds; accuracies, whose differences are small on digits, on the mean over them.
+@pytest.mark.parametrize(("alpha", "error_ratio"), [(0.5, 0.3), (0.7, 0.6)])
+def test_the_order_of_the_paper(tmp_path: Path, alpha: float, error_ratio: float) -> None:
+    """Errors on every seed; final accuracies, whose differences are small on digits, on the mean of the paper's ten repeats.
 
-    Stale as the paper's released code has it, with the last model, is behind friends; with the last update, as its text
-    has it, the two are level here: .8687 and .8684 were measured.
+    Final is the mean over the last fifth of the rounds. Against the stale update the order is a matter of tenths of a
+    point at α = 0.5; over the whole run the two are level there.
     """
-    means: dict[str, list[float]] = {}
-    for seed in range(1, 6):
+    finals: dict[str, list[float]] = {}
+    for seed in range(1, 11):
         strategies = kinds("full", "fdms", "oracle_friends", "dropout", "stale")
         strategies.append({"kind": "stale", "of": "model", "name": "stale model"})
-        found = rounds_of(tmp_path / str(seed), seed=seed, rounds=100, strategies=strategies)
+        found = rounds_of(
+            tmp_path / str(seed),
+            seed=seed,
+            rounds=100,
+            participation=SCENARIO["participation"] | {"alpha": alpha},
+            strategies=strategies,
+        )
         error = {label: part["substitution_error"].mean() for label, part in found.items()}
         print(f"\nseed {seed}: fdms/dropout {error['fdms'] / error['dropout']:.3f}")
-        assert error["fdms"] < 0.3 * error["dropout"]
+        assert error["fdms"] < error_ratio * error["dropout"]
         assert error["oracle_friends"] <= error["fdms"]
         for label, part in found.items():
-            means.setdefault(label, []).append(part["test_accuracy"].mean())
-    accuracy = {label: sum(values) / len(values) for label, values in means.items()}
-    print(f"mean accuracy over the run: {accuracy}")
-    assert accuracy["full"] >= accuracy["fdms"] > max(accuracy["dropout"], accuracy["stale model"])
-    if accuracy["stale"] >= accuracy["fdms"]:
-        pytest.xfail("not met against the last update: .8687 and .8684 were measured")
-    assert accuracy["fdms"] > accuracy["stale"]
+            finals.setdefault(label, []).append(part["test_accuracy"].iloc[-20:].mean())
+    final = {label: sum(values) / len(values) for label, values in finals.items()}
+    print(f"final accuracy, mean of ten: {final}")
+    assert final["full"] >= final["fdms"] > max(final["dropout"], final["stale model"])
+    assert final["fdms"] > final["stale"]
+
+
+#: What Θ_t is made of in the authors' released code.
+RELEASED = {"p": 0.01, "beta": 0.5, "b_max": 3, "delta_f": 0.01}
 
 
 @pytest.mark.slow
-def test_candidate_sets_halve_the_pairs_at_the_same_accuracy(tmp_path: Path) -> None:
-    """How much is saved hangs on how far apart friends and others are: this holds at a learning rate of 0.05.
-
-    At 0.1, where scores inside clusters fall as training goes on, the same rule saved 47 to 48 % on two seeds.
-    """
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("learning_rate", "figures"),
+    [
+        pytest.param(0.1, RELEASED, id="figures of the released code"),
+        # Met more rarely than β = 0.5 says, pairs are given up later. At 0.1, where scores inside clusters fall as
+        # training goes on, estimated figures saved 47 to 48 %.
+        pytest.param(0.05, {}, id="figures estimated"),
+    ],
+)
+def test_candidate_sets_halve_the_pairs_at_the_same_accuracy(
+    tmp_path: Path, learning_rate: float, figures: dict[str, float], seed: int
+) -> None:
     found = rounds_of(
         tmp_path,
+        seed=seed,
         rounds=300,
-        training=SCENARIO["training"] | {"learning_rate": 0.05},
+        training=SCENARIO["training"] | {"learning_rate": learning_rate},
         telemetry={"evaluate_every": 10, "clients": False},
-        strategies=[{"kind": "fdms"}, {"kind": "fdms", "name": "half", "reduction": {"scale": 0.5}}],
+        strategies=[
+            {"kind": "fdms"},
+            {"kind": "fdms", "name": "half", "reduction": {"scale": 0.5} | figures},
+        ],
     )
     pairs = {label: part["pairs_computed"].sum() for label, part in found.items()}
     final = {label: part["test_accuracy"].dropna().iloc[-5:].mean() for label, part in found.items()}
