@@ -3,6 +3,7 @@
 python analysis/paper_figures.py STUDY_OR_RUNS_DIR --out analysis/results
 
 clustered   accuracy by round for each share α of missing clients, a row per data set
+released    the same, trained as the authors' released code does
 local_work  the same for each E
 clients     the same for K = 20 and 40
 fedprox     the same with FedProx's pull
@@ -41,7 +42,8 @@ STYLES: dict[str, dict[str, object]] = {
     "stale": {"color": "#009e73"},
     "stale, model": {"color": "#009e73", "linestyle": ":"},
 }
-TITLES = {"mnist-clustered": "MNIST", "fmnist-clustered": "FashionMNIST", "cifar10-clustered": "CIFAR-10"}
+DATA_SETS = {"mnist": "MNIST", "fmnist": "FashionMNIST", "cifar10": "CIFAR-10"}
+TITLES = {f"{name}-{kind}": title for kind in ("clustered", "released") for name, title in DATA_SETS.items()}
 LEVELS = {500: "low", 200: "medium", 100: "high"}
 
 
@@ -102,9 +104,9 @@ def panels(curves: pd.DataFrame, rows: str, columns: str, label: Callable[[objec
     return figure
 
 
-def _plain(curves: pd.DataFrame) -> pd.DataFrame:
+def _plain(curves: pd.DataFrame, kind: str = "clustered") -> pd.DataFrame:
     """The runs of the clustered experiments with the paper's main settings."""
-    main = curves["experiment"].str.endswith("-clustered") & (curves["proximal_mu"] == 0)
+    main = curves["experiment"].str.endswith(f"-{kind}") & (curves["proximal_mu"] == 0)
     return curves[main & (curves["clients"] == 20) & ~curves["strategy"].str.startswith("fdms, case")]
 
 
@@ -112,12 +114,17 @@ def _main_work(curves: pd.DataFrame) -> pd.DataFrame:
     return curves[curves["local_work"].str.startswith("2 ")]
 
 
-def draw_clustered(found: Gathered) -> Figure | None:
+def draw_clustered(found: Gathered, kind: str = "clustered") -> Figure | None:
     """Accuracy by round for each α."""
-    curves = _main_work(_plain(measured(found.curves)))
+    curves = _main_work(_plain(measured(found.curves), kind))
     order = {name: place for place, name in enumerate(TITLES)}
     curves = curves.sort_values("experiment", key=lambda names: names.map(order), kind="stable")
     return panels(curves, "experiment", "alpha", lambda alpha: f"α = {alpha}")
+
+
+def draw_released(found: Gathered) -> Figure | None:
+    """The same for what was trained as in the authors' released code."""
+    return draw_clustered(found, "released")
 
 
 def draw_local_work(found: Gathered) -> Figure | None:
@@ -221,6 +228,7 @@ def draw_reduction(found: Gathered) -> Figure | None:
 
 FIGURES: dict[str, Callable[[Gathered], Figure | None]] = {
     "clustered": draw_clustered,
+    "released": draw_released,
     "local_work": draw_local_work,
     "clients": draw_clients,
     "fedprox": draw_fedprox,

@@ -204,7 +204,12 @@ def _check_finite(cohort: Cohort, losses: np.ndarray, update_norm: float) -> Non
             " Lower training.learning_rate or set training.clip_norm"
         )
     if not np.isfinite(update_norm):
+        # Norms of single updates are not brought to the host; the client that ran away also has the largest loss.
+        worst = int(np.argmax(losses)) if len(losses) else None
+        told = (
+            "" if worst is None else f" (client {int(cohort.arrived[worst])} lost most, {losses[worst]:.3g})"
+        )
         raise NumericalError(
-            f"round {cohort.round_index}: the global update is not finite though every client's is."
+            f"round {cohort.round_index}: the global update is not finite though every client's is{told}."
             " Lower training.learning_rate or training.global_learning_rate"
         )

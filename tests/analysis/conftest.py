@@ -38,6 +38,7 @@ def small_paper(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "a5s2": ["seed=2"],
         "a7s1": ["seed=1", "participation.alpha=0.7", without_full],
         "a7s2": ["seed=2", "participation.alpha=0.7", without_full],
+        "released": ["name=paper-mnist-released"],
         "e5": ["training.local_steps=5"],
         "k40": ["participation.clients=40"],
         "mu": ["training.proximal_mu=0.2"],

@@ -26,7 +26,16 @@ def _script(name: str, *words: object) -> subprocess.CompletedProcess[str]:
 def test_every_figure_is_drawn_as_pdf_and_png(small_paper: Path, tmp_path: Path) -> None:
     done = _script("paper_figures.py", small_paper, "--out", tmp_path)
     assert done.returncode == 0, done.stderr
-    names = {"clustered", "local_work", "clients", "fedprox", "general", "similarity", "reduction"}
+    names = {
+        "clustered",
+        "released",
+        "local_work",
+        "clients",
+        "fedprox",
+        "general",
+        "similarity",
+        "reduction",
+    }
     assert {path.name for path in tmp_path.iterdir()} == {f"{n}.{e}" for n in names for e in ("png", "pdf")}
     for path in tmp_path.glob("*.png"):
         assert path.read_bytes().startswith(b"\x89PNG")

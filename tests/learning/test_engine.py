@@ -201,6 +201,22 @@ def test_divergence_names_round_and_client() -> None:
     assert torch.isfinite(learner.params).all()
 
 
+class RunningAway(QuadraticTrainer):
+    """Client 3's update is finite, but its square is not, and its loss is the largest."""
+
+    def train(self, start: Any, clients: Any, round_index: int, work_frac: Any = None) -> Iterator[FakeChunk]:
+        for chunk in super().train(start, clients, round_index, work_frac):
+            far = torch.from_numpy(chunk.clients == 3)
+            updates = torch.where(far[:, None], chunk.updates.new_tensor(1e200), chunk.updates)
+            yield FakeChunk(chunk.clients, updates, chunk.losses.masked_fill(far, 7e9))
+
+
+def test_an_overflowing_sum_names_the_client_with_the_largest_loss() -> None:
+    task = task_on(RunningAway(clustered_targets(8, 4, 5)), rounds=2)
+    with pytest.raises(NumericalError, match=r"round 0: the global update .*\(client 3 lost most, 7e\+09\)"):
+        list(learn(Dropout(), task, random_trace(8, 2, alpha=0.0), begin(Dropout(), task)))
+
+
 def test_a_trace_for_other_clients_is_refused() -> None:
     task = world(2)
     with pytest.raises(TraceError, match="has 5 clients where the data are divided among 8"):
