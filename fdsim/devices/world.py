@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 import simpy
 
-from fdsim.catalogue import nearest
 from fdsim.devices import collector
-from fdsim.devices.connectivity import Bandwidth
 from fdsim.devices.device import Device
-from fdsim.devices.fleet import DeviceGroup
 from fdsim.devices.local_round import ROUND_CLOSED, Answer, Job, delay_s
 from fdsim.devices.participant import Participant
-from fdsim.devices.server import Server
+from fdsim.devices.setting import FleetSetting, check, hits
 from fdsim.devices.share import SharedCell
 from fdsim.devices.spells import HOUR_S
 from fdsim.devices.surroundings import OnEvent, Outage
-from fdsim.devices.trouble import Cell, Timeline, Trouble
-from fdsim.errors import ScenarioError
+from fdsim.devices.trouble import Timeline
 from fdsim.rng import stream
 from fdsim.trace import NONE, Cause, Network, Outcome, Phase, TraceRound, blank_round
-from fdsim.workload import Workload
 
 _ANSWER_COLUMNS = tuple(field.name for field in fields(Answer))
 _ROW = attrgetter(*_ANSWER_COLUMNS)
@@ -43,80 +38,11 @@ class CheckIns(NamedTuple):
     networks: list[int]
 
 
-@dataclass(frozen=True)
-class FleetSetting:
-    """All that the simulation of a fleet depends on."""
-
-    fleet: tuple[DeviceGroup, ...]
-    server: Server
-    workload: Workload
-    rounds: int
-    seed: int
-    trouble: tuple[Trouble, ...] = ()
-    cells: tuple[Cell, ...] = ()
-
-    @property
-    def devices(self) -> int:
-        """The number of devices K."""
-        return sum(group.count for group in self.fleet)
-
-    @property
-    def group_of_device(self) -> np.ndarray:
-        """[K] the index of each device's group."""
-        return np.repeat(np.arange(len(self.fleet)), [group.count for group in self.fleet])
-
-
-def _check(setting: FleetSetting) -> None:
-    """Refuses a setting whose parts contradict each other."""
-    if len(setting.workload.samples) != setting.devices:
-        raise ScenarioError(
-            "fleet",
-            f"{setting.devices} devices cannot do the work of {len(setting.workload.samples)} clients",
-        )
-    cells = [cell.name for cell in setting.cells]
-    for name in cells:
-        if cells.count(name) > 1:
-            raise ScenarioError("cells", f"'{name}' is there twice")
-    for index, group in enumerate(setting.fleet):
-        if group.cell and cells and group.cell not in cells:
-            raise ScenarioError(
-                f"fleet[{index}].cell", f"no cell called '{group.cell}'" + nearest(group.cell, cells)
-            )
-        if group.cell and not cells and all(t.cell != group.cell for t in setting.trouble):
-            raise ScenarioError(
-                f"fleet[{index}].cell", f"no cell called '{group.cell}'", "add a [[cells]] table of that name"
-            )
-    for index, trouble in enumerate(setting.trouble):
-        for kind in ("site", "cell"):
-            name, known = getattr(trouble, kind), sorted({getattr(g, kind) for g in setting.fleet} - {""})
-            if name and name not in known:
-                raise ScenarioError(
-                    f"trouble[{index}].{kind}", f"no group has {kind} = '{name}'" + nearest(name, known)
-                )
-    rtt_s = max((_round_trips_s(group) for group in setting.fleet), default=0.0)
-    if setting.server.deadline_s <= rtt_s:
-        raise ScenarioError(
-            "server.deadline_s",
-            f"{setting.server.deadline_s:g} s is shorter than the {rtt_s:g} s that the round trips alone take",
-            "a deadline is in seconds; rounds on phones last minutes",
-        )
-
-
-def _round_trips_s(group: DeviceGroup) -> float:
-    """The time a group's round trips take on its nearest network, down and up."""
-    times = [
-        value.rtt_s
-        for name in type(group.connectivity).model_fields
-        if isinstance(value := getattr(group.connectivity, name), Bandwidth)
-    ]
-    return 2 * group.handshakes * min(times, default=0.0)
-
-
 class World:
     """Devices, cells and a server on one clock."""
 
     def __init__(self, setting: FleetSetting, on_event: OnEvent | None = None) -> None:
-        _check(setting)
+        check(setting)
         self.setting, self._watched = setting, on_event is not None
         with collector.at_rest():
             self._build(on_event)
@@ -131,9 +57,9 @@ class World:
         ]
         self.participants: list[Participant] = []
         for group in setting.fleet:
-            hits = [i for i, t in enumerate(setting.trouble) if _hits(t, group)]
+            hitting = [i for i, t in enumerate(setting.trouble) if hits(t, group)]
             for _ in range(group.count):
-                outages = [Outage(timelines[i], setting.trouble[i].takes) for i in hits]
+                outages = [Outage(timelines[i], setting.trouble[i].takes) for i in hitting]
                 client = len(self.participants)
                 device = Device(client, group, setting.server.eligibility, setting.seed, outages=outages)
                 device.advance(self.start_s)
@@ -253,12 +179,6 @@ class World:
             made.outcome[abandoned] = Outcome.dropped
             made.cause[abandoned] = Cause.abandoned
         return made
-
-
-def _hits(trouble: Trouble, group: DeviceGroup) -> bool:
-    if trouble.site:
-        return group.site == trouble.site
-    return not trouble.cell or group.cell == trouble.cell
 
 
 def simulate(

@@ -15,8 +15,9 @@ from fdsim.devices.device import Device
 from fdsim.devices.fleet import DeviceGroup
 from fdsim.devices.profiles import names
 from fdsim.devices.server import Eligibility, Server
+from fdsim.devices.setting import FleetSetting
 from fdsim.devices.trouble import Cell, Trouble
-from fdsim.devices.world import FleetSetting, World, simulate
+from fdsim.devices.world import World, simulate
 from fdsim.trace import NONE, Outcome, Phase
 from fdsim.workload import NetCost, Workload
 
