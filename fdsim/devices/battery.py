@@ -173,6 +173,14 @@ class Tapered(Pack):
         return total_s
 
 
+def falls_straight(battery: Battery) -> bool:
+    """Whether an unplugged battery surely loses load × time until it is empty, so that nobody needs to ask it.
+
+    Known of the laws above; a law with an `after` of its own is asked.
+    """
+    return type(battery).after in (Linear.after, Tapered.after)
+
+
 class _Charging(NamedTuple):
     """A tapered battery on its charger under one load: three parts of the charge, each with its own form."""
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from functools import lru_cache
 
-from fdsim.devices.battery import Flow
+from fdsim.devices.battery import Flow, falls_straight
 from fdsim.devices.fleet import DeviceGroup
 from fdsim.devices.server import Eligibility
 from fdsim.devices.surroundings import Outage, Surroundings
@@ -46,6 +46,7 @@ class ChargedDevice(Surroundings):
         "_level_j",
         "_low_soc",
         "_quiet_s",
+        "_straight",
         "_until_s",
         "battery",
         "changes",
@@ -77,6 +78,7 @@ class ChargedDevice(Surroundings):
     ) -> None:
         super().__init__(client, group, seed, outages=outages)
         self.battery, self.rule = group.battery, rule
+        self._straight = falls_straight(group.battery)
         self._low_soc = max(rule.min_soc, group.low_soc)
         self._heaviest_w = heaviest_w(group)
         self.rng = stream(seed, "device", client)
@@ -104,18 +106,23 @@ class ChargedDevice(Surroundings):
         """Draws (power, up to a time) one after the other; nothing else may change before the last of these times."""
         power, after, (_, plugged, full_j) = self.group.power, self.battery.after, self.flow
         idle_w, screen_w = power.idle_w, power.screen_w if self.screen_on else 0.0
-        t_s, charge_j = self.t_s, self.charge_j
+        straight = self._straight and not plugged
+        t_s, charge_j, spent_j = self.t_s, self.charge_j, self.spent_j
         for phase_w, until_s in phases:
             time_s = until_s - t_s
             if time_s > 0.0:
                 load_w = idle_w + phase_w + screen_w
-                before_j = charge_j
-                charge_j = after(charge_j, time_s, tuple.__new__(Flow, (load_w, plugged, full_j)))
-                self.spent_j += load_w * time_s
-                if charge_j > before_j:
-                    self.throughput_j += charge_j - before_j
+                used_j = load_w * time_s
+                spent_j += used_j
+                if straight:
+                    charge_j = charge_j - used_j if charge_j > used_j else 0.0
+                else:
+                    before_j = charge_j
+                    charge_j = after(charge_j, time_s, tuple.__new__(Flow, (load_w, plugged, full_j)))
+                    if charge_j > before_j:
+                        self.throughput_j += charge_j - before_j
                 t_s = until_s
-        self.t_s, self.charge_j = t_s, charge_j
+        self.t_s, self.charge_j, self.spent_j = t_s, charge_j, spent_j
         if self._bound_s <= self._quiet_s and self._bound_s <= self.screen_s:
             self._find_level()
             self.next_s = min(self.screen_s, self.level_s, self._quiet_s)
@@ -164,21 +171,21 @@ class ChargedDevice(Surroundings):
         The charge moves no faster than under the lightest and the heaviest load the device can have, whatever
         the screen and a round do; so no level is met before the earlier of these two, `_bound_s`.
         """
-        flow = self.flow
-        rising = self._rising() if flow.plugged else None
-        falling = None if self.empty else self._falling(flow.plugged)
-        bound_s, level = INF, None
+        t_s, (_, plugged, full_j) = self.t_s, self.flow
+        rising = self._rising() if plugged else None
+        falling = None if self.empty else self._falling(plugged)
+        bound_s = INF
         if falling is not None:
-            bound_s, _ = self._soonest(rising, falling, _flow(self._heaviest_w, flow.plugged, flow.full_j))
+            bound_s, _ = self._soonest(rising, falling, _flow(self._heaviest_w, plugged, full_j))
         if rising is not None:
             lightest_w = 0.0 if self.empty else self.group.power.idle_w
-            light_s, _ = self._soonest(rising, falling, _flow(lightest_w, True, flow.full_j))
+            light_s, _ = self._soonest(rising, falling, _flow(lightest_w, True, full_j))
             bound_s = min(bound_s, light_s)
-        self._bound_s = bound_s = self.t_s + bound_s
+        self._bound_s = bound_s = t_s + bound_s
         self.level_s = INF
         if bound_s <= self.screen_s and bound_s <= self._quiet_s and bound_s <= self._until_s:
-            time_s, level = self._soonest(rising, falling, flow)
-            self.level_s = self.t_s + time_s
+            time_s, level = self._soonest(rising, falling, self.flow)
+            self.level_s = t_s + time_s
             if level is not None:
                 self._level, self._level_j = level
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from fdsim.devices.calm_round import calm_ends, complete
+from fdsim.devices.calm_round import calm_ends, live_through
 from fdsim.devices.local_round import Answer, Job
 from fdsim.devices.participant import Participant
 from fdsim.devices.roll_call import RollCall, pack_completed, pack_refused
@@ -49,16 +49,16 @@ class Foresight:
         self._setting, self._participants, self._choose, self._job = setting, participants, choose, job
         self._stretch = max(1, min(MOST_ROUNDS, MOST_ROWS // setting.devices))
         self._closes_early = setting.server.over_selection > 1.0
-        self._roll_calls: dict[int, RollCall] = {}
-        self._jobs: dict[int, Job] = {}
+        self._rounds: dict[int, tuple[Job, RollCall]] = {}
         #: client that stands at a check-in → the rounds after it in which it is asked.
         self._later: dict[int, list[int]] = {}
 
     def roll_call(self, round_index: int) -> RollCall:
         """The roll call of the next round."""
-        if round_index not in self._roll_calls:
+        if round_index not in self._rounds:
             self._look_ahead(round_index)
-        return self._roll_calls.pop(round_index)
+        _, found = self._rounds.pop(round_index)
+        return found
 
     def go_on(self, clients: Iterable[int]) -> None:
         """Lets devices that were called in a round go on after its end."""
@@ -68,8 +68,9 @@ class Foresight:
     def _look_ahead(self, first: int) -> None:
         rounds = range(first, max(first + 1, min(first + self._stretch, self._setting.rounds)))
         choices = [self._choose(round_index) for round_index in rounds]
-        self._roll_calls = {i: RollCall(len(chosen)) for i, chosen in zip(rounds, choices, strict=True)}
-        self._jobs = {i: self._job(i) for i in rounds}
+        self._rounds = {
+            i: (self._job(i), RollCall(len(chosen))) for i, chosen in zip(rounds, choices, strict=True)
+        }
         clients = np.concatenate(choices)
         order = np.argsort(clients, kind="stable")
         asked_in = np.repeat(rounds, [len(chosen) for chosen in choices])[order].tolist()
@@ -81,24 +82,23 @@ class Foresight:
     def _live(self, client: int, rounds: list[int]) -> None:
         """Lets a device live through rounds in which it is asked, up to one that the world's clock must decide."""
         participant = self._participants[client]
-        device, group = participant.device, participant.device.group
+        device, load = participant.device, participant.device.group.compute.load
+        alone = participant.cell is None and not self._closes_early
         for place, round_index in enumerate(rounds):
-            roll_call, job = self._roll_calls[round_index], self._jobs[round_index]
-            device.advance(job.start_s)
+            job, roll_call = self._rounds[round_index]
+            start_s = job.start_s
+            device.advance(start_s)
             cause, soc = device.obstacle(_CHECK_IN), device.charge_j / device.full_j
             if cause is not None:
                 network = device.link.network if device.online else _NO_NETWORK
                 roll_call.refused += pack_refused(client, cause, network, soc)
                 continue
-            answer = Answer(job.start_s, soc, device.link.network)
-            free_frac = 1.0 - group.compute.load(device.rng)
-            alone = participant.cell is None and not self._closes_early
+            network, free_frac = device.link.network, 1.0 - load(device.rng)
             ends_s = calm_ends(device, job, participant.work, free_frac) if alone else None
             if ends_s is None:
-                roll_call.called[client] = answer, free_frac
+                roll_call.called[client] = Answer(start_s, soc, network), free_frac
                 self._later[client] = rounds[place + 1 :]
                 return
-            complete(device, job, answer, ends_s)
-            roll_call.completed += pack_completed(
-                client, answer.network, soc, answer.soc_end, *ends_s, answer.energy_j
-            )
+            energy_j = live_through(device, start_s, ends_s)
+            soc_end = device.charge_j / device.full_j
+            roll_call.completed += pack_completed(client, network, soc, soc_end, *ends_s, energy_j)

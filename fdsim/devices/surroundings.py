@@ -101,11 +101,13 @@ class Surroundings:
         if spell is None:
             self.link_s = INF
             return
-        if not spell.length_s > 0.0:
-            self._refuse(spell.length_s, "connectivity")
+        length_s = spell.length_s
+        if not length_s > 0.0:
+            self._refuse(length_s, "connectivity")
         self.link = spell if spell.online else _OFFLINE
-        self.link_s = now_s + spell.length_s
-        self.note("link", float(self.link.network))
+        self.link_s = now_s + length_s
+        if self._log is not None:
+            self.note("link", float(self.link.network))
 
     def _next_screen(self, now_s: float) -> None:
         spell = next(self._screen, None)
