@@ -28,6 +28,13 @@ def _flows(load_w: float, screen_w: float, plugged: bool, full_j: float) -> tupl
     return Flow(load_w, plugged, full_j), Flow(load_w + screen_w, plugged, full_j)
 
 
+def _fall_s(way_j: float, load_w: float) -> float:
+    """Seconds in which a load takes a charge straight down by `way_j`."""
+    if way_j == 0.0:
+        return 0.0
+    return way_j / load_w if way_j > 0.0 and load_w > 0.0 else INF
+
+
 def heaviest_w(group: DeviceGroup) -> float:
     """The most a device of a group can draw at any time, W."""
     radio = group.radio
@@ -131,10 +138,14 @@ class ChargedDevice(Surroundings):
         time_s = t_s - self.t_s
         if time_s > 0.0:
             before_j, flow = self.charge_j, self.flow
-            self.charge_j = after_j = self.battery.after(before_j, time_s, flow)
-            self.spent_j += flow.load_w * time_s
-            if after_j > before_j:
-                self.throughput_j += after_j - before_j
+            used_j = flow[0] * time_s
+            self.spent_j += used_j
+            if self._straight and not flow[1]:
+                self.charge_j = before_j - used_j if before_j > used_j else 0.0
+            else:
+                self.charge_j = after_j = self.battery.after(before_j, time_s, flow)
+                if after_j > before_j:
+                    self.throughput_j += after_j - before_j
             self.t_s = t_s
 
     def _renew(self) -> None:
@@ -171,7 +182,17 @@ class ChargedDevice(Surroundings):
         The charge moves no faster than under the lightest and the heaviest load the device can have, whatever
         the screen and a round do; so no level is met before the earlier of these two, `_bound_s`.
         """
-        t_s, (_, plugged, full_j) = self.t_s, self.flow
+        t_s, (load_w, plugged, full_j) = self.t_s, self.flow
+        if self._straight and not plugged and not self.empty:
+            # By far the most frequent: what the rest of this function would find, without asking the battery.
+            level = self._falling(plugged)
+            way_j = self.charge_j - level[1]
+            self._bound_s = bound_s = t_s + _fall_s(way_j, self._heaviest_w)
+            self.level_s = INF
+            if bound_s <= self.screen_s and bound_s <= self._quiet_s and bound_s <= self._until_s:
+                self.level_s = t_s + _fall_s(way_j, load_w)
+                self._level, self._level_j = level
+            return
         rising = self._rising() if plugged else None
         falling = None if self.empty else self._falling(plugged)
         bound_s = INF
@@ -184,10 +205,10 @@ class ChargedDevice(Surroundings):
         self._bound_s = bound_s = t_s + bound_s
         self.level_s = INF
         if bound_s <= self.screen_s and bound_s <= self._quiet_s and bound_s <= self._until_s:
-            time_s, level = self._soonest(rising, falling, self.flow)
+            time_s, met = self._soonest(rising, falling, self.flow)
             self.level_s = t_s + time_s
-            if level is not None:
-                self._level, self._level_j = level
+            if met is not None:
+                self._level, self._level_j = met
 
     def _soonest(self, rising: Level | None, falling: Level | None, flow: Flow) -> tuple[float, Level | None]:
         """Seconds until a level is met under a flow, and which: the one above if the charge gets there."""

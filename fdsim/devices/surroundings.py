@@ -114,22 +114,23 @@ class Surroundings:
         if spell is None:
             self.screen_s = INF
             return
-        if not spell.length_s > 0.0:
-            self._refuse(spell.length_s, "usage")
-        self.screen_on = spell.on
-        self.screen_s = now_s + spell.length_s
-        self.note("screen", float(spell.on))
+        self.screen_on, length_s = spell
+        if not length_s > 0.0:
+            self._refuse(length_s, "usage")
+        self.screen_s = now_s + length_s
+        self.note("screen", float(self.screen_on))
 
     def _next_charger(self, now_s: float) -> None:
         spell = next(self._charger, None)
         if spell is None:
             self.charger_s = INF
             return
-        if not spell.length_s > 0.0:
-            self._refuse(spell.length_s, "usage")
-        self.charger_on, self.topping_up = spell.on, False
-        self.charger_s = now_s + spell.length_s
-        self.note("charger", float(spell.on))
+        self.charger_on, length_s = spell
+        if not length_s > 0.0:
+            self._refuse(length_s, "usage")
+        self.topping_up = False
+        self.charger_s = now_s + length_s
+        self.note("charger", float(self.charger_on))
 
     def _next_outage(self, now_s: float) -> None:
         for outage in self.outages:
