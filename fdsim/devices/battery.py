@@ -176,9 +176,13 @@ class Tapered(Pack):
 def falls_straight(battery: Battery) -> bool:
     """Whether an unplugged battery surely loses load × time until it is empty, so that nobody needs to ask it.
 
-    Known of the laws above; a law with an `after` of its own is asked.
+    Known of the laws above; a law with an answer of its own to either question is asked.
     """
-    return type(battery).after in (Linear.after, Tapered.after)
+    law = type(battery)
+    return (law.after, law.time_to_level) in (
+        (Linear.after, Linear.time_to_level),
+        (Tapered.after, Tapered.time_to_level),
+    )
 
 
 class _Charging(NamedTuple):

@@ -23,7 +23,7 @@ from fdsim.devices.setting import FleetSetting
 from fdsim.trace import Network, Phase
 
 #: The most rounds that a device lives through at once, and the most rows that wait for their rounds (40 to 60 B each).
-MOST_ROUNDS, MOST_ROWS = 16, 2_000_000
+MOST_ROUNDS, MOST_ROWS = 64, 2_000_000
 
 # Looking a member up in its enum costs more than comparing it.
 _CHECK_IN, _NO_NETWORK = Phase.check_in, Network.none
@@ -47,7 +47,8 @@ class Foresight:
         job: Callable[[int], Job],
     ) -> None:
         self._setting, self._participants, self._choose, self._job = setting, participants, choose, job
-        self._stretch = max(1, min(MOST_ROUNDS, MOST_ROWS // setting.devices))
+        asked = setting.server.selection.target(setting.devices) * setting.server.over_selection
+        self._stretch = max(1, min(MOST_ROUNDS, int(MOST_ROWS / max(1.0, asked))))
         self._closes_early = setting.server.over_selection > 1.0
         self._rounds: dict[int, tuple[Job, RollCall]] = {}
         #: client that stands at a check-in → the rounds after it in which it is asked.

@@ -16,12 +16,12 @@ from fdsim.devices.local_round import Answer, Job
 from fdsim.trace import NONE, Outcome, Phase, TraceRound, blank_round
 
 #: Rows of those refused: client, cause, network, state of charge. Packed here, read as an array at the close.
-_REFUSED = np.dtype([("client", "i4"), ("cause", "i1"), ("network", "i1"), ("soc", "f8")])
+REFUSED = np.dtype([("client", "i4"), ("cause", "i1"), ("network", "i1"), ("soc", "f8")])
 pack_refused = Struct("=ibbd").pack
 
 #: Rows of those who completed a calm round: client, network, charges at start and end, the ends of download, training
 #: and upload, energy.
-_COMPLETED = np.dtype(
+COMPLETED = np.dtype(
     [("client", "i4"), ("network", "i1")]
     + [
         (name, "f8")
@@ -46,7 +46,7 @@ class RollCall:
 
     def last_end_s(self) -> float:
         """When the last of the calm rounds ends; −inf if there is none."""
-        return float(np.frombuffer(self.completed, _COMPLETED)["end_s"].max(initial=-np.inf))
+        return float(np.frombuffer(self.completed, COMPLETED)["end_s"].max(initial=-np.inf))
 
     def as_trace(self, job: Job, clients: int) -> TraceRound:
         """The round of the trace, once everybody called has answered."""
@@ -65,7 +65,7 @@ class RollCall:
         made.outcome[clients] = np.where(made.cause[clients] == NONE, Outcome.completed, Outcome.dropped)
 
     def _write_refused(self, made: TraceRound, start_s: float) -> None:
-        rows = np.frombuffer(self.refused, _REFUSED)
+        rows = np.frombuffer(self.refused, REFUSED)
         clients = rows["client"]
         made.outcome[clients], made.phase[clients] = Outcome.dropped, Phase.check_in
         made.start_s[clients] = made.end_s[clients] = start_s
@@ -73,7 +73,7 @@ class RollCall:
         made.cause[clients], made.network[clients] = rows["cause"], rows["network"]
 
     def _write_completed(self, made: TraceRound, job: Job) -> None:
-        rows, start_s = np.frombuffer(self.completed, _COMPLETED), job.start_s
+        rows, start_s = np.frombuffer(self.completed, COMPLETED), job.start_s
         clients, down_s, train_s = rows["client"], rows["download_end_s"], rows["train_end_s"]
         made.outcome[clients], made.phase[clients], made.progress[clients] = (
             Outcome.completed,
