@@ -10,7 +10,7 @@ from fdsim.devices.battery import Flow, falls_straight
 from fdsim.devices.fleet import DeviceGroup
 from fdsim.devices.server import Eligibility
 from fdsim.devices.surroundings import Outage, Surroundings
-from fdsim.rng import stream
+from fdsim.rng import ClientStreams
 
 INF = math.inf
 #: What happens at a charge level, and the charge, J.
@@ -81,14 +81,20 @@ class ChargedDevice(Surroundings):
     _level_j: float
 
     def __init__(
-        self, client: int, group: DeviceGroup, rule: Eligibility, seed: int, *, outages: list[Outage]
+        self,
+        client: int,
+        group: DeviceGroup,
+        rule: Eligibility,
+        streams: ClientStreams,
+        *,
+        outages: list[Outage],
     ) -> None:
-        super().__init__(client, group, seed, outages=outages)
+        super().__init__(client, group, streams, outages=outages)
         self.battery, self.rule = group.battery, rule
         self._straight = falls_straight(group.battery)
         self._low_soc = max(rule.min_soc, group.low_soc)
         self._heaviest_w = heaviest_w(group)
-        self.rng = stream(seed, "device", client)
+        self.rng = streams("device", client)
         low, high = group.initial_soc
         self.full_j = group.battery.full_j(0.0)
         self.charge_j = self.full_j * float(self.rng.uniform(low, high))

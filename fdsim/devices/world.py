@@ -20,7 +20,7 @@ from fdsim.devices.share import SharedCell
 from fdsim.devices.spells import HOUR_S
 from fdsim.devices.surroundings import OnEvent, Outage
 from fdsim.devices.trouble import Timeline
-from fdsim.rng import stream
+from fdsim.rng import ClientStreams, stream
 from fdsim.trace import NONE, Cause, Network, Outcome, Phase, TraceRound
 
 _CHECK_IN, _NO_NETWORK = Phase.check_in, Network.none
@@ -46,13 +46,14 @@ class World:
         timelines = [
             Timeline(t.spells(stream(setting.seed, "trouble", i))) for i, t in enumerate(setting.trouble)
         ]
+        streams = ClientStreams(setting.seed, setting.devices)
         self.participants: list[Participant] = []
         for group in setting.fleet:
             hitting = [i for i, t in enumerate(setting.trouble) if hits(t, group)]
             for _ in range(group.count):
                 outages = [Outage(timelines[i], setting.trouble[i].takes) for i in hitting]
                 client = len(self.participants)
-                device = Device(client, group, setting.server.eligibility, setting.seed, outages=outages)
+                device = Device(client, group, setting.server.eligibility, streams, outages=outages)
                 device.advance(self.start_s)
                 work = group.compute.work(setting.workload.cost, float(setting.workload.samples[client]))
                 self.participants.append(Participant(self.env, device, work, cells.get(group.cell)))
