@@ -22,8 +22,8 @@ from fdsim.devices.roll_call import RollCall, pack_completed, pack_refused
 from fdsim.devices.setting import FleetSetting
 from fdsim.trace import Network, Phase
 
-#: The most rounds that a device lives through at once, and the most rows that wait for their rounds (40 to 60 B each).
-MOST_ROUNDS, MOST_ROWS = 64, 2_000_000
+#: The most rounds that a device lives through at once, and the most rows that wait for their rounds (14 or 53 B each).
+MOST_ROUNDS, MOST_ROWS = 64, 5_000_000
 
 # Looking a member up in its enum costs more than comparing it.
 _CHECK_IN, _NO_NETWORK = Phase.check_in, Network.none
