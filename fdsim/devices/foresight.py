@@ -32,7 +32,9 @@ _CHECK_IN, _NO_NETWORK = Phase.check_in, Network.none
 def is_possible(setting: FleetSetting) -> bool:
     """Whether it is known beforehand when rounds start and whom they ask."""
     server = setting.server
-    return server.selection.pool == "all" and server.deadline_s < server.round_interval_s - 1.0
+    # A round is over at its deadline, give or take the rounding of the clock, of which a second is a great deal.
+    on_time = server.deadline_s < server.round_interval_s - 1.0
+    return on_time and server.selection.pool == "all"
 
 
 class Foresight:

@@ -68,7 +68,7 @@ class World:
         return made
 
     def live_until(self, to_s: float) -> None:
-        """Lets all devices live up to a time, between rounds."""
+        """Lets all devices live up to a time, after the last round; before it, some may be ahead of the clock."""
         with collector.at_rest():
             for participant in self.participants:
                 participant.device.advance(to_s)
