@@ -56,7 +56,8 @@ def participation_rounds(
             )
         )
         return
-    from fdsim.devices.world import FleetSetting, simulate
+    from fdsim.devices.setting import FleetSetting
+    from fdsim.devices.world import simulate
 
     setting = FleetSetting(
         fleet=scenario.fleet,

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from fdsim.devices.fleet import DeviceGroup
 from fdsim.devices.server import Server
-from fdsim.devices.world import FleetSetting, simulate
+from fdsim.devices.setting import FleetSetting
+from fdsim.devices.world import simulate
 from fdsim.errors import StorageError, TraceError
 from fdsim.trace import (
     SCHEMA,

@@ -173,6 +173,18 @@ class Tapered(Pack):
         return total_s
 
 
+def falls_straight(battery: Battery) -> bool:
+    """Whether an unplugged battery surely loses load × time until it is empty, so that nobody needs to ask it.
+
+    Known of the laws above; a law with an answer of its own to either question is asked.
+    """
+    law = type(battery)
+    return (law.after, law.time_to_level) in (
+        (Linear.after, Linear.time_to_level),
+        (Tapered.after, Tapered.time_to_level),
+    )
+
+
 class _Charging(NamedTuple):
     """A tapered battery on its charger under one load: three parts of the charge, each with its own form."""
 

@@ -16,7 +16,8 @@ import simpy
 from fdsim.devices import collector
 from fdsim.devices.fleet import DeviceGroup
 from fdsim.devices.server import Server
-from fdsim.devices.world import FleetSetting, World
+from fdsim.devices.setting import FleetSetting
+from fdsim.devices.world import World
 from fdsim.rng import stream
 from fdsim.workload import NetCost, Workload
 

@@ -37,19 +37,24 @@ def calm_ends(device: Device, job: Job, work: float, free_frac: float) -> Ends |
     return None
 
 
-def complete(device: Device, job: Job, answer: Answer, ends_s: Ends) -> None:
-    """Lets a device live through the whole of a calm round."""
-    start_s, idle_w = answer.start_s, device.group.power.idle_w
-    down_s, train_s, end_s = ends_s
+def live_through(device: Device, start_s: float, ends_s: Ends) -> float:
+    """Lets a device live through the whole of a calm round; answers with the energy it took, J."""
+    idle_w, (down_s, train_s, end_s) = device.group.power.idle_w, ends_s
     down_w, train_w, up_w = phase_powers_w(device)
     device.work_through(((down_w, down_s), (train_w, train_s), (up_w, end_s)))
-    answer.phase, answer.progress = _UPLOAD, 1.0
-    answer.download_s, answer.train_s, answer.upload_s = down_s - start_s, train_s - down_s, end_s - train_s
-    answer.energy_j = (
+    return (
         (down_s - start_s) * (down_w + idle_w)
         + (train_s - down_s) * (train_w + idle_w)
         + (end_s - train_s) * (up_w + idle_w)
     )
+
+
+def complete(device: Device, job: Job, answer: Answer, ends_s: Ends) -> None:
+    """Lets a device live through the whole of a calm round and writes its answer."""
+    start_s, (down_s, train_s, end_s) = answer.start_s, ends_s
+    answer.energy_j = live_through(device, start_s, ends_s)
+    answer.phase, answer.progress = _UPLOAD, 1.0
+    answer.download_s, answer.train_s, answer.upload_s = down_s - start_s, train_s - down_s, end_s - train_s
     answer.bytes_down, answer.bytes_up = job.bytes_down, job.bytes_up
     answer.end_s, answer.soc_end = end_s, device.charge_j / device.full_j
 

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable
 from functools import lru_cache
 
-from fdsim.devices.battery import Flow
+from fdsim.devices.battery import Flow, falls_straight
 from fdsim.devices.fleet import DeviceGroup
 from fdsim.devices.server import Eligibility
 from fdsim.devices.surroundings import Outage, Surroundings
-from fdsim.rng import stream
+from fdsim.rng import ClientStreams
 
 INF = math.inf
 #: What happens at a charge level, and the charge, J.
@@ -26,6 +26,13 @@ def _flow(load_w: float, plugged: bool, full_j: float) -> Flow:
 @lru_cache(maxsize=4096)
 def _flows(load_w: float, screen_w: float, plugged: bool, full_j: float) -> tuple[Flow, Flow]:
     return Flow(load_w, plugged, full_j), Flow(load_w + screen_w, plugged, full_j)
+
+
+def _fall_s(way_j: float, load_w: float) -> float:
+    """Seconds in which a load takes a charge straight down by `way_j`."""
+    if way_j == 0.0:
+        return 0.0
+    return way_j / load_w if way_j > 0.0 and load_w > 0.0 else INF
 
 
 def heaviest_w(group: DeviceGroup) -> float:
@@ -46,6 +53,7 @@ class ChargedDevice(Surroundings):
         "_level_j",
         "_low_soc",
         "_quiet_s",
+        "_straight",
         "_until_s",
         "battery",
         "changes",
@@ -73,13 +81,20 @@ class ChargedDevice(Surroundings):
     _level_j: float
 
     def __init__(
-        self, client: int, group: DeviceGroup, rule: Eligibility, seed: int, *, outages: list[Outage]
+        self,
+        client: int,
+        group: DeviceGroup,
+        rule: Eligibility,
+        streams: ClientStreams,
+        *,
+        outages: list[Outage],
     ) -> None:
-        super().__init__(client, group, seed, outages=outages)
+        super().__init__(client, group, streams, outages=outages)
         self.battery, self.rule = group.battery, rule
+        self._straight = falls_straight(group.battery)
         self._low_soc = max(rule.min_soc, group.low_soc)
         self._heaviest_w = heaviest_w(group)
-        self.rng = stream(seed, "device", client)
+        self.rng = streams("device", client)
         low, high = group.initial_soc
         self.full_j = group.battery.full_j(0.0)
         self.charge_j = self.full_j * float(self.rng.uniform(low, high))
@@ -104,18 +119,23 @@ class ChargedDevice(Surroundings):
         """Draws (power, up to a time) one after the other; nothing else may change before the last of these times."""
         power, after, (_, plugged, full_j) = self.group.power, self.battery.after, self.flow
         idle_w, screen_w = power.idle_w, power.screen_w if self.screen_on else 0.0
-        t_s, charge_j = self.t_s, self.charge_j
+        straight = self._straight and not plugged
+        t_s, charge_j, spent_j = self.t_s, self.charge_j, self.spent_j
         for phase_w, until_s in phases:
             time_s = until_s - t_s
             if time_s > 0.0:
                 load_w = idle_w + phase_w + screen_w
-                before_j = charge_j
-                charge_j = after(charge_j, time_s, tuple.__new__(Flow, (load_w, plugged, full_j)))
-                self.spent_j += load_w * time_s
-                if charge_j > before_j:
-                    self.throughput_j += charge_j - before_j
+                used_j = load_w * time_s
+                spent_j += used_j
+                if straight:
+                    charge_j = charge_j - used_j if charge_j > used_j else 0.0
+                else:
+                    before_j = charge_j
+                    charge_j = after(charge_j, time_s, tuple.__new__(Flow, (load_w, plugged, full_j)))
+                    if charge_j > before_j:
+                        self.throughput_j += charge_j - before_j
                 t_s = until_s
-        self.t_s, self.charge_j = t_s, charge_j
+        self.t_s, self.charge_j, self.spent_j = t_s, charge_j, spent_j
         if self._bound_s <= self._quiet_s and self._bound_s <= self.screen_s:
             self._find_level()
             self.next_s = min(self.screen_s, self.level_s, self._quiet_s)
@@ -124,10 +144,14 @@ class ChargedDevice(Surroundings):
         time_s = t_s - self.t_s
         if time_s > 0.0:
             before_j, flow = self.charge_j, self.flow
-            self.charge_j = after_j = self.battery.after(before_j, time_s, flow)
-            self.spent_j += flow.load_w * time_s
-            if after_j > before_j:
-                self.throughput_j += after_j - before_j
+            used_j = flow[0] * time_s
+            self.spent_j += used_j
+            if self._straight and not flow[1]:
+                self.charge_j = before_j - used_j if before_j > used_j else 0.0
+            else:
+                self.charge_j = after_j = self.battery.after(before_j, time_s, flow)
+                if after_j > before_j:
+                    self.throughput_j += after_j - before_j
             self.t_s = t_s
 
     def _renew(self) -> None:
@@ -164,23 +188,33 @@ class ChargedDevice(Surroundings):
         The charge moves no faster than under the lightest and the heaviest load the device can have, whatever
         the screen and a round do; so no level is met before the earlier of these two, `_bound_s`.
         """
-        flow = self.flow
-        rising = self._rising() if flow.plugged else None
-        falling = None if self.empty else self._falling(flow.plugged)
-        bound_s, level = INF, None
+        t_s, (load_w, plugged, full_j) = self.t_s, self.flow
+        if self._straight and not plugged and not self.empty:
+            # By far the most frequent: what the rest of this function would find, without asking the battery.
+            level = self._falling(plugged)
+            way_j = self.charge_j - level[1]
+            self._bound_s = bound_s = t_s + _fall_s(way_j, self._heaviest_w)
+            self.level_s = INF
+            if bound_s <= self.screen_s and bound_s <= self._quiet_s and bound_s <= self._until_s:
+                self.level_s = t_s + _fall_s(way_j, load_w)
+                self._level, self._level_j = level
+            return
+        rising = self._rising() if plugged else None
+        falling = None if self.empty else self._falling(plugged)
+        bound_s = INF
         if falling is not None:
-            bound_s, _ = self._soonest(rising, falling, _flow(self._heaviest_w, flow.plugged, flow.full_j))
+            bound_s, _ = self._soonest(rising, falling, _flow(self._heaviest_w, plugged, full_j))
         if rising is not None:
             lightest_w = 0.0 if self.empty else self.group.power.idle_w
-            light_s, _ = self._soonest(rising, falling, _flow(lightest_w, True, flow.full_j))
+            light_s, _ = self._soonest(rising, falling, _flow(lightest_w, True, full_j))
             bound_s = min(bound_s, light_s)
-        self._bound_s = bound_s = self.t_s + bound_s
+        self._bound_s = bound_s = t_s + bound_s
         self.level_s = INF
         if bound_s <= self.screen_s and bound_s <= self._quiet_s and bound_s <= self._until_s:
-            time_s, level = self._soonest(rising, falling, flow)
-            self.level_s = self.t_s + time_s
-            if level is not None:
-                self._level, self._level_j = level
+            time_s, met = self._soonest(rising, falling, self.flow)
+            self.level_s = t_s + time_s
+            if met is not None:
+                self._level, self._level_j = met
 
     def _soonest(self, rising: Level | None, falling: Level | None, flow: Flow) -> tuple[float, Level | None]:
         """Seconds until a level is met under a flow, and which: the one above if the charge gets there."""

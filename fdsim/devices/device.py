@@ -40,7 +40,8 @@ class Device(ChargedDevice):
     @property
     def online(self) -> bool:
         """Whether the device is on a network that works."""
-        return self.link.online and not self.empty and not self.taken(self.link.network.name)
+        link = self.link
+        return link.online and not self.empty and not (self.outages and self.taken(link.network.name))
 
     def obstacle(self, phase: Phase) -> Cause | None:
         """Answers with what keeps the device from working in a phase, the gravest first, or None.
@@ -84,10 +85,14 @@ class Device(ChargedDevice):
         if time_s > 0.0:
             # What `_settle` does; this is its busiest place.
             before_j, flow = self.charge_j, self.flow
-            self.charge_j = after_j = self.battery.after(before_j, time_s, flow)
-            self.spent_j += flow[0] * time_s
-            if after_j > before_j:
-                self.throughput_j += after_j - before_j
+            used_j = flow[0] * time_s
+            self.spent_j += used_j
+            if self._straight and not flow[1]:
+                self.charge_j = before_j - used_j if before_j > used_j else 0.0
+            else:
+                self.charge_j = after_j = self.battery.after(before_j, time_s, flow)
+                if after_j > before_j:
+                    self.throughput_j += after_j - before_j
             self.t_s = to_s
 
     def work_at(self, phase_w: float, until_s: float = INF) -> None:
@@ -120,13 +125,18 @@ class Device(ChargedDevice):
         after, flows, spells, log = self.battery.after, self._flows, self._screen, self._log
         quiet_s, bound_s, screen_s, t_s = self._quiet_s, self._bound_s, self.screen_s, self.t_s
         charge_j, spent_j, flow, changes = self.charge_j, self.spent_j, self.flow, self.changes
-        on, last_s = self.screen_on, -INF
+        on, last_s, straight = self.screen_on, -INF, self._straight and not flow[1]
+        stop_s = quiet_s if quiet_s < bound_s else bound_s
         for on, length_s in spells:
             time_s = screen_s - t_s
-            before_j, charge_j = charge_j, after(charge_j, time_s, flow)
-            spent_j += flow[0] * time_s
-            if charge_j > before_j:
-                self.throughput_j += charge_j - before_j
+            used_j = flow[0] * time_s
+            spent_j += used_j
+            if straight:
+                charge_j = charge_j - used_j if charge_j > used_j else 0.0
+            else:
+                before_j, charge_j = charge_j, after(charge_j, time_s, flow)
+                if charge_j > before_j:
+                    self.throughput_j += charge_j - before_j
             t_s = screen_s
             changes += 1
             if not length_s > 0.0:
@@ -137,7 +147,7 @@ class Device(ChargedDevice):
                 log(t_s, self.client, "screen", float(on))
                 log(t_s, self.client, "load_w", flow[0])
                 log(t_s, self.client, "soc", charge_j / self.full_j)
-            if screen_s > to_s or screen_s >= quiet_s or bound_s <= screen_s:
+            if screen_s > to_s or screen_s >= stop_s:
                 break
         else:
             # No spell comes after the present one, which lasts for ever.

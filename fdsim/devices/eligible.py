@@ -9,6 +9,7 @@ import numpy as np
 from fdsim.devices.device import Device
 from fdsim.devices.fleet import DeviceGroup
 from fdsim.devices.server import Eligibility
+from fdsim.rng import ClientStreams
 from fdsim.trace import Phase
 from fdsim.tracing.sessions import Observation
 
@@ -30,11 +31,12 @@ def availability(
 ) -> list[Observation]:
     """Lets a fleet live for some days and notes when each device meets a condition, by default the rule's."""
     end_s = days * 86_400.0
+    streams = ClientStreams(seed, sum(group.count for group in fleet))
     found = []
     client = 0
     for group in fleet:
         for _ in range(group.count):
-            device = Device(client, group, rule, seed, outages=[])
+            device = Device(client, group, rule, streams, outages=[])
             found.append(Observation(0.0, end_s, _intervals(device, end_s, condition)))
             client += 1
     return found

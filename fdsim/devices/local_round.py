@@ -37,6 +37,7 @@ class Job:
     """What the server asks of every device it has selected for a round."""
 
     round_index: int
+    start_s: float
     deadline_s: float
     """The simulated time at which it is too late."""
     bytes_down: int

@@ -28,26 +28,25 @@ class Bell(simpy.Event):
 class Participant:
     """A device and its process, which sleeps until the server calls."""
 
-    __slots__ = ("_bell", "_cell", "_env", "_round", "_watcher", "_work", "device", "process")
+    __slots__ = ("_bell", "_env", "_round", "_watcher", "cell", "device", "process", "work")
 
     _bell: Bell
 
     def __init__(self, env: simpy.Environment, device: Device, work: float, cell: SharedCell | None) -> None:
-        self._env, self.device, self._work, self._cell = env, device, work, cell
+        self._env, self.device, self.work, self.cell = env, device, work, cell
         self._watcher: simpy.Process | None = None
         self._round: tuple[Job, Answer, Report, float, Ends | None] | None = None
         self.process = env.process(self._live())
 
-    def call(self, job: Job, answer: Answer, report: Report) -> None:
+    def call(self, job: Job, answer: Answer, free_frac: float, report: Report) -> None:
         """Asks a device that has checked in to do its round; `report` is told when it is over.
 
         Where nothing can come in between, the whole round is one wait, up to its end; whoever watches the
         device sees it go phase by phase, with the same result.
         """
         device, now_s = self.device, self._env.now
-        free_frac = 1.0 - device.group.compute.load(device.rng)
-        alone = self._cell is None and not device.watched
-        ends_s = calm_ends(device, job, self._work, free_frac) if alone else None
+        alone = self.cell is None and not device.watched
+        ends_s = calm_ends(device, job, self.work, free_frac) if alone else None
         self._round = job, answer, report, free_frac, ends_s
         self._bell.ring(0.0 if ends_s is None else delay_s(now_s, ends_s[2]))
 
@@ -72,7 +71,7 @@ class Participant:
             self._round, self._bell = None, Bell(env)
             if ends_s is None:
                 yield from race(
-                    Track(env, device, self._cell, self.process), job, self._work, answer, free_frac
+                    Track(env, device, self.cell, self.process), job, self.work, answer, free_frac
                 )
             elif closed:
                 close(device, job, answer, ends_s, env.now)

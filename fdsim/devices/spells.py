@@ -96,21 +96,20 @@ def alternate(
     as much. The process starts in equilibrium: the first spell is one met at a random moment, so long spells
     are met more often.
     """
-    stretch = tilt / 2
-    on_ln = tuple((mean + stretch, sd) for mean, sd in on.ln)
-    off_ln = tuple((mean - stretch, sd) for mean, sd in off.ln)
+    # The laws of a group are shared; what is a device's own is a few numbers, since there may be very many devices.
+    stretch, on_ln, off_ln = tilt / 2, on.ln, off.ln
     (on_mean, on_sd), (off_mean, off_sd) = on_ln[0], off_ln[0]
+    on_mean, off_mean = on_mean + stretch, off_mean - stretch
     on_share = 1 / (1 + math.exp(off_mean + off_sd**2 / 2 - on_mean - on_sd**2 / 2))
     is_on = bool(rng.random() < on_share)
-    mean, sd = on_ln[0] if is_on else off_ln[0]
+    mean, sd = (on_mean, on_sd) if is_on else (off_mean, off_sd)
     # Length-biased lognormal: ln L ~ N(mean + sd², sd²); a random moment lies anywhere in it.
     t_s = float((1.0 - rng.random()) * math.exp(mean + sd * sd + sd * rng.standard_normal()))
     yield Switch(is_on, t_s)
     # A named tuple made through its base costs a third of one made through its name.
     exp, make = math.exp, tuple.__new__
-    busy_ln = off_ln
-    calm_ln = tuple((mean + calm.ln_factor, sd) for mean, sd in off_ln) if calm else off_ln
-    others, calm_until_s = (calm.while_on, 0.0) if calm else (iter(()), math.inf)
+    others, ln_factor, calm_until_s = (*calm, 0.0) if calm else (iter(()), 0.0, math.inf)
+    calmer = 0.0
     part, part_until_s = part_of_day(t_s)
     while True:
         for z in rng.standard_normal(BLOCK).tolist():
@@ -119,12 +118,13 @@ def alternate(
                 part, part_until_s = part_of_day(t_s)
             if is_on:
                 mean, sd = on_ln[part]
+                length_s = exp(mean + stretch + sd * z)
             else:
                 while calm_until_s <= t_s:
-                    is_calm, length_s = next(others, (off_ln is calm_ln, math.inf))
-                    off_ln = calm_ln if is_calm else busy_ln
-                    calm_until_s += length_s
+                    is_calm, calm_s = next(others, (calmer != 0.0, math.inf))
+                    calmer = ln_factor if is_calm else 0.0
+                    calm_until_s += calm_s
                 mean, sd = off_ln[part]
-            length_s = exp(mean + sd * z)
+                length_s = exp(mean - stretch + calmer + sd * z)
             t_s += length_s
             yield make(Switch, (is_on, length_s))

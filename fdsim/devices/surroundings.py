@@ -11,7 +11,7 @@ from fdsim.devices.fleet import DeviceGroup
 from fdsim.devices.spells import Switch
 from fdsim.devices.trouble import Timeline
 from fdsim.errors import RunError
-from fdsim.rng import stream
+from fdsim.rng import ClientStreams
 from fdsim.trace import Network
 
 INF = math.inf
@@ -60,20 +60,22 @@ class Surroundings:
     screen_on: bool
     charger_on: bool
 
-    def __init__(self, client: int, group: DeviceGroup, seed: int, *, outages: list[Outage]) -> None:
-        self.client, self.group, self.outages = client, group, outages
+    def __init__(
+        self, client: int, group: DeviceGroup, streams: ClientStreams, *, outages: list[Outage]
+    ) -> None:
+        self.client, self.group, self.outages, seed = client, group, outages, streams.seed
         self._log: OnEvent | None = None
         self._link: Iterator[Spell] = iter(
-            group.connectivity.for_device(client, seed).spells(stream(seed, "link", client))
+            group.connectivity.for_device(client, seed).spells(streams("link", client))
         )
         usage = group.usage.for_device(client, seed)
 
         def charger() -> Iterator[Switch]:
-            return iter(usage.charger(stream(seed, "charger", client)))
+            return iter(usage.charger(streams("charger", client)))
 
-        self._screen: Iterator[Switch] = iter(usage.screen(stream(seed, "screen", client), charger))
+        self._screen: Iterator[Switch] = iter(usage.screen(streams("screen", client), charger))
         self._charger: Iterator[Switch] = charger()
-        self._crashes = group.crash.spells(stream(seed, "crash", client)) if group.crash else None
+        self._crashes = group.crash.spells(streams("crash", client)) if group.crash else None
         self.t_s = 0.0
         self.link_s = self.screen_s = self.charger_s = self.crash_s = INF
         #: Whether the owner has plugged the device in because it was nearly empty, outside the charger's spells.
@@ -101,33 +103,36 @@ class Surroundings:
         if spell is None:
             self.link_s = INF
             return
-        if not spell.length_s > 0.0:
-            self._refuse(spell.length_s, "connectivity")
+        length_s = spell.length_s
+        if not length_s > 0.0:
+            self._refuse(length_s, "connectivity")
         self.link = spell if spell.online else _OFFLINE
-        self.link_s = now_s + spell.length_s
-        self.note("link", float(self.link.network))
+        self.link_s = now_s + length_s
+        if self._log is not None:
+            self.note("link", float(self.link.network))
 
     def _next_screen(self, now_s: float) -> None:
         spell = next(self._screen, None)
         if spell is None:
             self.screen_s = INF
             return
-        if not spell.length_s > 0.0:
-            self._refuse(spell.length_s, "usage")
-        self.screen_on = spell.on
-        self.screen_s = now_s + spell.length_s
-        self.note("screen", float(spell.on))
+        self.screen_on, length_s = spell
+        if not length_s > 0.0:
+            self._refuse(length_s, "usage")
+        self.screen_s = now_s + length_s
+        self.note("screen", float(self.screen_on))
 
     def _next_charger(self, now_s: float) -> None:
         spell = next(self._charger, None)
         if spell is None:
             self.charger_s = INF
             return
-        if not spell.length_s > 0.0:
-            self._refuse(spell.length_s, "usage")
-        self.charger_on, self.topping_up = spell.on, False
-        self.charger_s = now_s + spell.length_s
-        self.note("charger", float(spell.on))
+        self.charger_on, length_s = spell
+        if not length_s > 0.0:
+            self._refuse(length_s, "usage")
+        self.topping_up = False
+        self.charger_s = now_s + length_s
+        self.note("charger", float(self.charger_on))
 
     def _next_outage(self, now_s: float) -> None:
         for outage in self.outages:

@@ -4,122 +4,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, fields
-from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import simpy
 
-from fdsim.catalogue import nearest
 from fdsim.devices import collector
-from fdsim.devices.connectivity import Bandwidth
 from fdsim.devices.device import Device
-from fdsim.devices.fleet import DeviceGroup
+from fdsim.devices.foresight import Foresight, is_possible
 from fdsim.devices.local_round import ROUND_CLOSED, Answer, Job, delay_s
 from fdsim.devices.participant import Participant
-from fdsim.devices.server import Server
+from fdsim.devices.roll_call import RollCall, pack_refused
+from fdsim.devices.setting import FleetSetting, check, hits
 from fdsim.devices.share import SharedCell
 from fdsim.devices.spells import HOUR_S
 from fdsim.devices.surroundings import OnEvent, Outage
-from fdsim.devices.trouble import Cell, Timeline, Trouble
-from fdsim.errors import ScenarioError
-from fdsim.rng import stream
-from fdsim.trace import NONE, Cause, Network, Outcome, Phase, TraceRound, blank_round
-from fdsim.workload import Workload
+from fdsim.devices.trouble import Timeline
+from fdsim.rng import ClientStreams, stream
+from fdsim.trace import NONE, Cause, Network, Outcome, Phase, TraceRound
 
-_ANSWER_COLUMNS = tuple(field.name for field in fields(Answer))
-_ROW = attrgetter(*_ANSWER_COLUMNS)
 _CHECK_IN, _NO_NETWORK = Phase.check_in, Network.none
-
-
-class CheckIns(NamedTuple):
-    """Who was asked at the start of a round: those who work now, and those who could not, column by column."""
-
-    answers: dict[int, Answer]
-    refused: list[int]
-    causes: list[int]
-    socs: list[float]
-    networks: list[int]
-
-
-@dataclass(frozen=True)
-class FleetSetting:
-    """All that the simulation of a fleet depends on."""
-
-    fleet: tuple[DeviceGroup, ...]
-    server: Server
-    workload: Workload
-    rounds: int
-    seed: int
-    trouble: tuple[Trouble, ...] = ()
-    cells: tuple[Cell, ...] = ()
-
-    @property
-    def devices(self) -> int:
-        """The number of devices K."""
-        return sum(group.count for group in self.fleet)
-
-    @property
-    def group_of_device(self) -> np.ndarray:
-        """[K] the index of each device's group."""
-        return np.repeat(np.arange(len(self.fleet)), [group.count for group in self.fleet])
-
-
-def _check(setting: FleetSetting) -> None:
-    """Refuses a setting whose parts contradict each other."""
-    if len(setting.workload.samples) != setting.devices:
-        raise ScenarioError(
-            "fleet",
-            f"{setting.devices} devices cannot do the work of {len(setting.workload.samples)} clients",
-        )
-    cells = [cell.name for cell in setting.cells]
-    for name in cells:
-        if cells.count(name) > 1:
-            raise ScenarioError("cells", f"'{name}' is there twice")
-    for index, group in enumerate(setting.fleet):
-        if group.cell and cells and group.cell not in cells:
-            raise ScenarioError(
-                f"fleet[{index}].cell", f"no cell called '{group.cell}'" + nearest(group.cell, cells)
-            )
-        if group.cell and not cells and all(t.cell != group.cell for t in setting.trouble):
-            raise ScenarioError(
-                f"fleet[{index}].cell", f"no cell called '{group.cell}'", "add a [[cells]] table of that name"
-            )
-    for index, trouble in enumerate(setting.trouble):
-        for kind in ("site", "cell"):
-            name, known = getattr(trouble, kind), sorted({getattr(g, kind) for g in setting.fleet} - {""})
-            if name and name not in known:
-                raise ScenarioError(
-                    f"trouble[{index}].{kind}", f"no group has {kind} = '{name}'" + nearest(name, known)
-                )
-    rtt_s = max((_round_trips_s(group) for group in setting.fleet), default=0.0)
-    if setting.server.deadline_s <= rtt_s:
-        raise ScenarioError(
-            "server.deadline_s",
-            f"{setting.server.deadline_s:g} s is shorter than the {rtt_s:g} s that the round trips alone take",
-            "a deadline is in seconds; rounds on phones last minutes",
-        )
-
-
-def _round_trips_s(group: DeviceGroup) -> float:
-    """The time a group's round trips take on its nearest network, down and up."""
-    times = [
-        value.rtt_s
-        for name in type(group.connectivity).model_fields
-        if isinstance(value := getattr(group.connectivity, name), Bandwidth)
-    ]
-    return 2 * group.handshakes * min(times, default=0.0)
 
 
 class World:
     """Devices, cells and a server on one clock."""
 
     def __init__(self, setting: FleetSetting, on_event: OnEvent | None = None) -> None:
-        _check(setting)
+        check(setting)
         self.setting, self._watched = setting, on_event is not None
         with collector.at_rest():
             self._build(on_event)
+        self._foresight: Foresight | None = None
+        if not self._watched and is_possible(setting):
+            self._foresight = Foresight(setting, self.participants, choose=self._choose, job=self._job)
 
     def _build(self, on_event: OnEvent | None) -> None:
         setting = self.setting
@@ -129,13 +46,14 @@ class World:
         timelines = [
             Timeline(t.spells(stream(setting.seed, "trouble", i))) for i, t in enumerate(setting.trouble)
         ]
+        streams = ClientStreams(setting.seed, setting.devices)
         self.participants: list[Participant] = []
         for group in setting.fleet:
-            hits = [i for i, t in enumerate(setting.trouble) if _hits(t, group)]
+            hitting = [i for i, t in enumerate(setting.trouble) if hits(t, group)]
             for _ in range(group.count):
-                outages = [Outage(timelines[i], setting.trouble[i].takes) for i in hits]
+                outages = [Outage(timelines[i], setting.trouble[i].takes) for i in hitting]
                 client = len(self.participants)
-                device = Device(client, group, setting.server.eligibility, setting.seed, outages=outages)
+                device = Device(client, group, setting.server.eligibility, streams, outages=outages)
                 device.advance(self.start_s)
                 work = group.compute.work(setting.workload.cost, float(setting.workload.samples[client]))
                 self.participants.append(Participant(self.env, device, work, cells.get(group.cell)))
@@ -150,24 +68,20 @@ class World:
         return made
 
     def live_until(self, to_s: float) -> None:
-        """Lets all devices live up to a time, between rounds."""
+        """Lets all devices live up to a time, after the last round; before it, some may be ahead of the clock."""
         with collector.at_rest():
             for participant in self.participants:
                 participant.device.advance(to_s)
 
     def serve(self, round_index: int) -> Generator[simpy.Event, Any, TraceRound]:
         """Runs one round from its start to its close."""
-        server, env = self.setting.server, self.env
-        planned_s = self.start_s + round_index * server.round_interval_s
-        if planned_s > env.now:
-            yield env.timeout(delay_s(env.now, planned_s))
-        start_s = env.now
-        chosen = self._choose(round_index).tolist()
-        target = min(server.selection.target(len(self.participants)), len(chosen))
-        asked = self._check_in(chosen, round_index)
-        answers, running = asked.answers, set(asked.answers)
-        wanted = target if server.over_selection > 1.0 else len(chosen)
-        job = self._job(round_index, start_s)
+        server, env, job = self.setting.server, self.env, self._job(round_index)
+        if job.start_s > env.now:
+            yield env.timeout(delay_s(env.now, job.start_s))
+        roll_call = self._foresight.roll_call(round_index) if self._foresight else self._call_roll(job)
+        target = min(server.selection.target(len(self.participants)), roll_call.asked)
+        wanted = target if server.over_selection > 1.0 else roll_call.asked
+        called, running = sorted(roll_call.called), set(roll_call.called)
         closed = env.event()
         reports = 0
 
@@ -178,8 +92,8 @@ class World:
             if (reports >= wanted or not running) and not closed.triggered:
                 closed.succeed()
 
-        for client, answer in answers.items():
-            self.participants[client].call(job, answer, report)
+        for client in called:
+            self.participants[client].call(job, *roll_call.called[client], report)
         if running:
             yield closed
             for client in sorted(running):
@@ -187,29 +101,30 @@ class World:
             if running:
                 # Interrupts come before anything else at this instant; all have answered when it is over.
                 yield env.timeout(0.0)
-        return self._close(round_index, start_s, asked, target)
+        if self._foresight:
+            last_s = roll_call.last_end_s()
+            if last_s > env.now:
+                yield env.timeout(delay_s(env.now, last_s))
+            self._foresight.go_on(called)
+        return self._close(roll_call, job, target)
 
-    def _check_in(self, chosen: list[int], round_index: int) -> CheckIns:
+    def _call_roll(self, job: Job) -> RollCall:
         """Asks devices, ascending, whether they can work now; takes no time."""
-        asked, now_s, participants = CheckIns({}, [], [], [], []), float(self.env.now), self.participants
-        answers, refused, causes, socs, networks = asked
+        chosen = self._choose(job.round_index).tolist()
+        roll_call, now_s = RollCall(len(chosen)), job.start_s
         for client in chosen:
-            device = participants[client].device
+            device = self.participants[client].device
             device.advance(now_s)
             cause, soc = device.obstacle(_CHECK_IN), device.charge_j / device.full_j
-            if self._watched:
-                device.note("check_in", float(round_index))
-                if cause is not None:
-                    device.note("dropped", float(cause))
+            device.note("check_in", float(job.round_index))
             if cause is None:
-                answers[client] = Answer(now_s, soc, device.link.network)
+                free_frac = 1.0 - device.group.compute.load(device.rng)
+                roll_call.called[client] = Answer(now_s, soc, device.link.network), free_frac
             else:
-                # Most of a large fleet ends here: a few numbers, and neither a process nor a record of its own.
-                refused.append(client)
-                causes.append(cause)
-                socs.append(soc)
-                networks.append(device.link.network if device.online else _NO_NETWORK)
-        return asked
+                device.note("dropped", float(cause))
+                network = device.link.network if device.online else _NO_NETWORK
+                roll_call.refused += pack_refused(client, cause, network, soc)
+        return roll_call
 
     def _choose(self, round_index: int) -> np.ndarray:
         server, clients = self.setting.server, np.arange(len(self.participants))
@@ -223,42 +138,26 @@ class World:
         wanted = min(len(clients), math.ceil(target * server.over_selection - 1e-9))
         return server.selection.choose(clients, wanted, stream(self.setting.seed, "selection", round_index))
 
-    def _job(self, round_index: int, start_s: float) -> Job:
+    def _job(self, round_index: int) -> Job:
         server, workload = self.setting.server, self.setting.workload
+        # A round starts when it is planned, or when the one before it is over.
+        start_s = max(self.start_s + round_index * server.round_interval_s, float(self.env.now))
         return Job(
             round_index=round_index,
+            start_s=start_s,
             deadline_s=start_s + server.deadline_s,
             bytes_down=workload.bytes_down,
             bytes_up=workload.bytes_up,
             pause_on_lapse=server.on_lapse == "pause",
         )
 
-    def _close(self, round_index: int, start_s: float, asked: CheckIns, target: int) -> TraceRound:
-        answers = asked.answers
-        end_s = max((answer.end_s for answer in answers.values()), default=start_s)
-        made = blank_round(round_index, len(self.participants), start_s, end_s)
-        clients = np.fromiter(answers, dtype=np.int64, count=len(answers))
-        for name, values in zip(
-            _ANSWER_COLUMNS, zip(*map(_ROW, answers.values()), strict=True), strict=False
-        ):
-            getattr(made, name)[clients] = values
-        made.outcome[clients] = np.where(made.cause[clients] == NONE, Outcome.completed, Outcome.dropped)
-        refused = np.array(asked.refused, dtype=np.int64)
-        made.outcome[refused], made.phase[refused] = Outcome.dropped, Phase.check_in
-        made.start_s[refused] = made.end_s[refused] = start_s
-        made.soc_start[refused] = made.soc_end[refused] = asked.socs
-        made.cause[refused], made.network[refused] = asked.causes, asked.networks
+    def _close(self, roll_call: RollCall, job: Job, target: int) -> TraceRound:
+        made = roll_call.as_trace(job, len(self.participants))
         if len(made.completed) < self.setting.server.min_reports_frac * target:
             abandoned = made.completed
             made.outcome[abandoned] = Outcome.dropped
             made.cause[abandoned] = Cause.abandoned
         return made
-
-
-def _hits(trouble: Trouble, group: DeviceGroup) -> bool:
-    if trouble.site:
-        return group.site == trouble.site
-    return not trouble.cell or group.cell == trouble.cell
 
 
 def simulate(

@@ -12,8 +12,9 @@ from fdsim.devices.connectivity import AlwaysOn
 from fdsim.devices.fleet import DeviceGroup
 from fdsim.devices.profiles import about, names, profile, sources
 from fdsim.devices.server import Server
+from fdsim.devices.setting import FleetSetting
 from fdsim.devices.trouble import Cell, Trouble
-from fdsim.devices.world import FleetSetting, simulate
+from fdsim.devices.world import simulate
 from fdsim.errors import ScenarioError
 from tests.devices.tiny import workload
 

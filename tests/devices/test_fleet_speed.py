@@ -6,8 +6,6 @@ import pytest
 
 from fdsim.devices.bench import DAYS, fleet_speed
 
-EVERYBODY = "everybody every half hour"
-
 
 @pytest.mark.benchmark
 @pytest.mark.parametrize("day", DAYS)
@@ -18,8 +16,6 @@ def test_events_per_second_are_half_of_a_bare_loop(devices: int, repeats: int, d
     print(
         f"{day}, {devices} devices: {found.ratio:.2f} of bare SimPy, {found.us_per_device_day:.0f} µs per device-day"
     )
-    if (day, devices) == (EVERYBODY, 1_000) and found.ratio < 0.5:
-        pytest.xfail("not met with everybody asked: 0.46 and 0.58 were measured")
     assert found.ratio >= 0.5
 
 
@@ -27,18 +23,13 @@ def test_events_per_second_are_half_of_a_bare_loop(devices: int, repeats: int, d
 @pytest.mark.benchmark
 @pytest.mark.parametrize("day", DAYS)
 def test_a_hundred_thousand_phones_for_a_day(day: str) -> None:
-    """Within 2.5 GB, and no more than half again the time per device of a thousand.
-
-    Asking all of them every half hour, 4.8 million answers, leaves the caches useless and takes about twice the time.
-    """
+    """Within 2.5 GB, and no more than half again the time per device of a thousand."""
     rounds, selection = DAYS[day]
     small = fleet_speed(1_000, rounds=rounds, selection=selection, repeats=5)
     large = fleet_speed(100_000, rounds=rounds, selection=selection)
     growth = large.us_per_device_day / small.us_per_device_day
     print(f"{day}: {growth:.2f}× the time per device-day, {large.peak_mb:.0f} MB")
     assert large.peak_mb < 2_500
-    if day == EVERYBODY and growth > 1.5:
-        pytest.xfail("not met with everybody asked: about twice the time was measured")
     assert growth <= 1.5
 
 

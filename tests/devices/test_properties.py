@@ -15,8 +15,10 @@ from fdsim.devices.device import Device
 from fdsim.devices.fleet import DeviceGroup
 from fdsim.devices.profiles import names
 from fdsim.devices.server import Eligibility, Server
+from fdsim.devices.setting import FleetSetting
 from fdsim.devices.trouble import Cell, Trouble
-from fdsim.devices.world import FleetSetting, World, simulate
+from fdsim.devices.world import World, simulate
+from fdsim.rng import ClientStreams
 from fdsim.trace import NONE, Outcome, Phase
 from fdsim.workload import NetCost, Workload
 
@@ -141,7 +143,7 @@ def _states(rows: list[tuple[float, str, float]]) -> list[tuple[float, float, fl
 def test_charging_follows_the_battery_and_the_books_balance(name: str, seed: int) -> None:
     """Charge at the end = charge at the start + what the charger gave − what was spent, to 1e-6 relative."""
     group = DeviceGroup.model_validate({"profile": name, "count": 1})
-    device = Device(0, group, Eligibility(), seed, outages=[])
+    device = Device(0, group, Eligibility(), ClientStreams(seed, 1), outages=[])
     start_j, given_j = device.charge_j, 0.0
     while device.next_s < 86_400:
         flow, before_j, then_s = device.flow, device.charge_j, device.t_s

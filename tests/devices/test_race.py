@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from fdsim.devices.server import Server
+from fdsim.devices.setting import FleetSetting
 from fdsim.devices.trouble import Cell, Trouble
-from fdsim.devices.world import FleetSetting, simulate
+from fdsim.devices.world import simulate
 from fdsim.errors import RunError
 from fdsim.trace import Network, Outcome, TraceRound
 from tests.devices.tiny import Habit, Link, ending, group, live, workload

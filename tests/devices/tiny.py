@@ -10,9 +10,10 @@ import numpy as np
 from fdsim.devices.connectivity import Connectivity, Spell
 from fdsim.devices.fleet import DeviceGroup
 from fdsim.devices.server import Server
+from fdsim.devices.setting import FleetSetting
 from fdsim.devices.spells import Switch
 from fdsim.devices.usage import ChargerSpells, Usage
-from fdsim.devices.world import FleetSetting, simulate
+from fdsim.devices.world import simulate
 from fdsim.trace import Cause, Network, Phase, TraceRound
 from fdsim.workload import NetCost, Workload
 
