@@ -70,9 +70,11 @@ def participation_rounds(
     )
     if folder is not None and scenario.telemetry.events:
         with folder.events_writer() as events:
-            yield from simulate(setting, on_event=events.append, on_time=view.fleet_time)
+            yield from simulate(
+                setting, on_event=events.append, on_time=view.fleet_time, on_part=view.fleet_part
+            )
     else:
-        yield from simulate(setting, on_time=view.fleet_time)
+        yield from simulate(setting, on_time=view.fleet_time, on_part=view.fleet_part)
 
 
 def make_trace(prepared: Prepared, path: Path, view: View, folder: RunFolder | None = None) -> Trace:

@@ -23,6 +23,7 @@ class View(Protocol):
 
     def fleet_starts(self, prepared: Prepared) -> None: ...
     def fleet_time(self, t_s: float) -> None: ...
+    def fleet_part(self, frac: float, lived_to_s: float | None) -> None: ...
     def watching(self, rounds: Iterable[TraceRound]) -> Iterable[TraceRound]: ...
     def fleet_ends(self, trace: Trace) -> None: ...
     def strategy_starts(self, label: str, next_round: int) -> None: ...
@@ -38,6 +39,9 @@ class Silent:
         return
 
     def fleet_time(self, t_s: float) -> None:
+        return
+
+    def fleet_part(self, frac: float, lived_to_s: float | None) -> None:
         return
 
     def watching(self, rounds: Iterable[TraceRound]) -> Iterable[TraceRound]:
@@ -57,6 +61,10 @@ class Silent:
 
     def strategy_fails(self, label: str, message: str) -> None:
         return
+
+
+#: Where output is piped or logged, a step that takes longer than this says how far it is.
+_PATIENCE_S = 10.0
 
 
 class Terminal:
@@ -81,7 +89,7 @@ class Terminal:
         )
         self._causes: Counter[int] = Counter()
         self._dropped = self._selected = 0
-        self._t_s = self._began_s = 0.0
+        self._t_s = self._began_s = self._said_s = 0.0
         self._last: RoundRow | None = None
 
     def __enter__(self) -> Terminal:
@@ -93,6 +101,7 @@ class Terminal:
 
     def _say(self, text: str) -> None:
         if not self._live:
+            self._said_s = time.perf_counter()
             self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def fleet_starts(self, prepared: Prepared) -> None:
@@ -107,6 +116,18 @@ class Terminal:
         """Takes the simulated time."""
         self._t_s = t_s
 
+    def fleet_part(self, frac: float, lived_to_s: float | None) -> None:
+        """Says how much of a large fleet is built, or has lived up to a time ahead of the clock."""
+        done = "built" if lived_to_s is None else f"as far as {_clock(lived_to_s)}"
+        self._note(f"{frac:.0%} of the fleet {done}")
+
+    def _note(self, note: str) -> None:
+        """Puts a note behind the bar, or prints it where there is none and nothing was said for a while."""
+        if self._task is not None:
+            self._bars.update(self._task, note=note)
+        elif time.perf_counter() - self._said_s > _PATIENCE_S:
+            self._say(f"  {note}")
+
     def watching(self, rounds: Iterable[TraceRound]) -> Iterator[TraceRound]:
         """Passes rounds through and counts who dropped out, and why."""
         for trace_round in rounds:
@@ -115,7 +136,8 @@ class Terminal:
             self._selected += len(trace_round.selected)
             self._t_s = max(self._t_s, trace_round.round_end_s)
             if self._task is not None:
-                self._bars.update(self._task, advance=1, note=self._fleet_note())
+                self._bars.update(self._task, advance=1)
+            self._note(self._fleet_note())
             yield trace_round
 
     def _fleet_note(self) -> str:

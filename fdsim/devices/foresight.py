@@ -25,6 +25,11 @@ from fdsim.trace import Network, Phase
 #: The most rounds that a device lives through at once, and the most rows that wait for their rounds (14 or 53 B each).
 MOST_ROUNDS, MOST_ROWS = 64, 5_000_000
 
+#: Is told the share of the fleet that is built, or has lived up to a time, and that time; None while building.
+OnPart = Callable[[float, float | None], None]
+#: Devices between two such messages.
+PART = 2000
+
 # Looking a member up in its enum costs more than comparing it.
 _CHECK_IN, _NO_NETWORK = Phase.check_in, Network.none
 
@@ -47,8 +52,10 @@ class Foresight:
         *,
         choose: Callable[[int], np.ndarray],
         job: Callable[[int], Job],
+        on_part: OnPart | None = None,
     ) -> None:
         self._setting, self._participants, self._choose, self._job = setting, participants, choose, job
+        self._on_part = on_part
         asked = setting.server.selection.target(setting.devices) * setting.server.over_selection
         self._stretch = max(1, min(MOST_ROUNDS, int(MOST_ROWS / max(1.0, asked))))
         self._closes_early = setting.server.over_selection > 1.0
@@ -79,8 +86,11 @@ class Foresight:
         asked_in = np.repeat(rounds, [len(chosen) for chosen in choices])[order].tolist()
         clients, begins = np.unique(clients[order], return_index=True)
         ends = [*begins[1:].tolist(), len(asked_in)]
-        for client, begin, end in zip(clients.tolist(), begins.tolist(), ends, strict=True):
-            self._live(client, asked_in[begin:end])
+        to_s, on_part = self._rounds[rounds[-1]][0].start_s, self._on_part
+        for place, (begin, end) in enumerate(zip(begins.tolist(), ends, strict=True), 1):
+            self._live(int(clients[place - 1]), asked_in[begin:end])
+            if on_part is not None and place % PART == 0:
+                on_part(place / len(clients), to_s)
 
     def _live(self, client: int, rounds: list[int]) -> None:
         """Lets a device live through rounds in which it is asked, up to one that the world's clock must decide."""

@@ -11,7 +11,7 @@ import simpy
 
 from fdsim.devices import collector
 from fdsim.devices.device import Device
-from fdsim.devices.foresight import Foresight, is_possible
+from fdsim.devices.foresight import PART, Foresight, OnPart, is_possible
 from fdsim.devices.local_round import ROUND_CLOSED, Answer, Job, delay_s
 from fdsim.devices.participant import Participant
 from fdsim.devices.roll_call import RollCall, pack_refused
@@ -29,16 +29,20 @@ _CHECK_IN, _NO_NETWORK = Phase.check_in, Network.none
 class World:
     """Devices, cells and a server on one clock."""
 
-    def __init__(self, setting: FleetSetting, on_event: OnEvent | None = None) -> None:
+    def __init__(
+        self, setting: FleetSetting, on_event: OnEvent | None = None, on_part: OnPart | None = None
+    ) -> None:
         check(setting)
         self.setting, self._watched = setting, on_event is not None
         with collector.at_rest():
-            self._build(on_event)
+            self._build(on_event, on_part)
         self._foresight: Foresight | None = None
         if not self._watched and is_possible(setting):
-            self._foresight = Foresight(setting, self.participants, choose=self._choose, job=self._job)
+            self._foresight = Foresight(
+                setting, self.participants, choose=self._choose, job=self._job, on_part=on_part
+            )
 
-    def _build(self, on_event: OnEvent | None) -> None:
+    def _build(self, on_event: OnEvent | None, on_part: OnPart | None) -> None:
         setting = self.setting
         self.start_s = setting.server.start_hour * HOUR_S
         self.env = simpy.Environment(initial_time=self.start_s)
@@ -53,6 +57,8 @@ class World:
             for _ in range(group.count):
                 outages = [Outage(timelines[i], setting.trouble[i].takes) for i in hitting]
                 client = len(self.participants)
+                if on_part is not None and client % PART == PART - 1:
+                    on_part((client + 1) / setting.devices, None)
                 device = Device(client, group, setting.server.eligibility, streams, outages=outages)
                 device.advance(self.start_s)
                 work = group.compute.work(setting.workload.cost, float(setting.workload.samples[client]))
@@ -161,14 +167,18 @@ class World:
 
 
 def simulate(
-    setting: FleetSetting, *, on_event: OnEvent | None = None, on_time: Callable[[float], None] | None = None
+    setting: FleetSetting,
+    *,
+    on_event: OnEvent | None = None,
+    on_time: Callable[[float], None] | None = None,
+    on_part: OnPart | None = None,
 ) -> Iterator[TraceRound]:
     """Simulates a fleet and yields each round as soon as it is closed; memory does not grow with the rounds.
 
     `on_event` is told every change of state of every device in the order of time; `on_time` the simulated
-    time, at the close of each round.
+    time, at the close of each round; `on_part` how far a large fleet is in between.
     """
-    world = World(setting, on_event)
+    world = World(setting, on_event, on_part)
     with collector.kept_apart():
         for round_index in range(setting.rounds):
             made = world.next_round(round_index)

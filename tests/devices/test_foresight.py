@@ -127,3 +127,17 @@ def test_a_battery_law_of_ones_own_is_always_asked() -> None:
     assert not falls_straight(Cold.model_validate(fields))
     rounds, _ = live(group(battery=Cold.model_validate(fields)), rounds=2, round_interval_s=3600.0)
     assert rounds[1].soc_start[0] == pytest.approx(1 - 1.5 * (130 + 3586) / 36_000)
+
+
+def test_a_large_fleet_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fifty phones, told in parts of twenty: while they are built, then while they live up to the last round."""
+    monkeypatch.setattr(world, "PART", 20)
+    monkeypatch.setattr(foresight, "PART", 20)
+    told: list[tuple[float, float | None]] = []
+    made = setting({}, rounds=3)
+    times: list[float] = []
+    for _ in world.simulate(made, on_time=times.append, on_part=lambda frac, to_s: told.append((frac, to_s))):
+        pass
+    last_start_s = 2 * made.server.round_interval_s
+    assert told == [(0.4, None), (0.8, None), (0.4, last_start_s), (0.8, last_start_s)]
+    assert len(times) == 3
