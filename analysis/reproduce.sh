@@ -31,6 +31,7 @@ for seed in $seeds; do
         run fmnist_clustered 15 "$cell" --set "seed=$seed" --set "participation.alpha=$alpha"
         run mnist_clustered 5 "$cell" --set "seed=$seed" --set "participation.alpha=$alpha"
         run cifar10_clustered 25 "$cell" --set "seed=$seed" --set "participation.alpha=$alpha"
+        run mnist_released 5 "$cell" --set "seed=$seed" --set "participation.alpha=$alpha"
         run fmnist_released 15 "$cell" --set "seed=$seed" --set "participation.alpha=$alpha"
         run cifar10_released 25 "$cell" --set "seed=$seed" --set "participation.alpha=$alpha" # hours on two cores
     done
