@@ -81,19 +81,7 @@ class Device(ChargedDevice):
                 self._pass_screens(to_s)
             else:
                 self._change(self.next_s)
-        time_s = to_s - self.t_s
-        if time_s > 0.0:
-            # What `_settle` does; this is its busiest place.
-            before_j, flow = self.charge_j, self.flow
-            used_j = flow[0] * time_s
-            self.spent_j += used_j
-            if self._straight and not flow[1]:
-                self.charge_j = before_j - used_j if before_j > used_j else 0.0
-            else:
-                self.charge_j = after_j = self.battery.after(before_j, time_s, flow)
-                if after_j > before_j:
-                    self.throughput_j += after_j - before_j
-            self.t_s = to_s
+        self._settle(to_s)
 
     def work_at(self, phase_w: float, until_s: float = INF) -> None:
         """Draws `phase_w` more than by itself from now on; whoever asks comes back at `until_s` at the latest."""

@@ -70,6 +70,7 @@ def test_the_order_of_the_paper(tmp_path: Path, alpha: float, error_ratio: float
     point at α = 0.5; over the whole run the two are level there.
     """
     finals: dict[str, list[float]] = {}
+    means: dict[str, list[float]] = {}
     for seed in range(1, 11):
         strategies = kinds("full", "fdms", "oracle_friends", "dropout", "stale")
         strategies.append({"kind": "stale", "of": "model", "name": "stale model"})
@@ -86,10 +87,17 @@ def test_the_order_of_the_paper(tmp_path: Path, alpha: float, error_ratio: float
         assert error["oracle_friends"] <= error["fdms"]
         for label, part in found.items():
             finals.setdefault(label, []).append(part["test_accuracy"].iloc[-20:].mean())
+            means.setdefault(label, []).append(part["test_accuracy"].mean())
     final = {label: sum(values) / len(values) for label, values in finals.items()}
     print(f"final accuracy, mean of ten: {final}")
     assert final["full"] >= final["fdms"] > max(final["dropout"], final["stale model"])
     assert final["fdms"] > final["stale"]
+    mean = {label: sum(values) / len(values) for label, values in means.items()}
+    print(f"accuracy over the run, mean of ten: {mean}")
+    assert mean["full"] >= mean["fdms"] > max(mean["dropout"], mean["stale model"])
+    if alpha == 0.5 and mean["stale"] >= mean["fdms"]:
+        pytest.xfail("over the whole run not met against the last update: .8662 and .8661 were measured")
+    assert mean["fdms"] > mean["stale"]
 
 
 #: What Θ_t is made of in the authors' released code.
