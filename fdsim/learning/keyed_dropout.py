@@ -1,4 +1,4 @@
-"""nn.Dropout whose mask hangs on a key, so that it is the same along every path.
+"""nn.Dropout and its kin whose mask hangs on a key, so that it is the same along every path.
 
 A mask is hashed from (key, position in the batch) instead of drawn from a generator: the key belongs to the client,
 the round, the step and the layer, and neither padding nor stacking can move it.
@@ -30,26 +30,34 @@ def mask(keys: torch.Tensor, shape: torch.Size, frac: float, dtype: torch.dtype)
     return kept.view(*keys.shape, *shape)
 
 
+def masked_shape(shape: torch.Size, *, channels: bool) -> torch.Size:
+    """Answers with the shape of the mask for a batch [B, features…]; one number a channel where those go as a whole."""
+    return torch.Size((*shape[:2], *(1 for _ in shape[2:]))) if channels else shape
+
+
 class KeyedDropout(nn.Module):
-    """Zeroes a share of the features while training; `key` says which."""
+    """Zeroes a share of the features, or of whole `channels`, while training; `key` says which."""
 
     key: torch.Tensor
 
-    def __init__(self, frac: float) -> None:
+    def __init__(self, frac: float, *, channels: bool = False) -> None:
         super().__init__()
-        self.frac = frac
+        self.frac, self.channels = frac, channels
         self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         if not self.training or self.frac == 0.0:
             return inputs
-        return inputs * mask(self.key, inputs.shape, self.frac, inputs.dtype)
+        shape = masked_shape(inputs.shape, channels=self.channels)
+        return inputs * mask(self.key, shape, self.frac, inputs.dtype)
 
 
 def with_keyed_dropout(module: nn.Module) -> nn.Module:
-    """Puts keyed dropouts in the place of a module's nn.Dropout layers."""
+    """Puts keyed dropouts in the place of a module's nn.Dropout layers and of those that drop whole channels."""
     if isinstance(module, nn.Dropout):
         return KeyedDropout(module.p)
+    if isinstance(module, nn.Dropout1d | nn.Dropout2d | nn.Dropout3d):
+        return KeyedDropout(module.p, channels=True)
     for name, child in module.named_children():
         setattr(module, name, with_keyed_dropout(child))
     return module

@@ -144,14 +144,15 @@ class Flatten(Layer):
 
 @dataclass(frozen=True)
 class Drop(Layer):
-    """Zeroes some features while training."""
+    """Zeroes some features, or some whole channels, while training."""
 
     frac: float
+    channels: bool = False
 
     def module(self, shape: Shape) -> torch.nn.Module:
         from torch import nn
 
-        return nn.Dropout(self.frac)
+        return nn.Dropout2d(self.frac) if self.channels else nn.Dropout(self.frac)
 
 
 @dataclass(frozen=True)

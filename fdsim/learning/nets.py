@@ -99,13 +99,21 @@ class MnistCnn(LayeredNet):
     """The paper's net for MNIST and FashionMNIST: two 5×5 convolutions, two fully connected layers."""
 
     hidden: PositiveInt = Field(50, description="features between the two fully connected layers")
+    dropout: float = Field(
+        0.0,
+        ge=0.0,
+        lt=1.0,
+        description="share dropped of the second convolution's channels and of the hidden features",
+    )
 
     def layers(self, input_shape: Shape, classes: int) -> list[Layer]:
         _require_image(self, input_shape, 16)
+        channels: list[Layer] = [Drop(self.dropout, channels=True)] if self.dropout else []
+        features: list[Layer] = [Drop(self.dropout)] if self.dropout else []
         return [
             *(Conv(10, 5), MaxPool(), Relu()),
-            *(Conv(20, 5), MaxPool(), Relu()),
-            *(Flatten(), Linear(self.hidden), Relu(), Linear(classes)),
+            *(Conv(20, 5), MaxPool(), Relu(), *channels),
+            *(Flatten(), Linear(self.hidden), Relu(), *features, Linear(classes)),
         ]
 
 

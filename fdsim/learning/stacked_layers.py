@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fdsim.learning.keyed_dropout import mask
+from fdsim.learning.keyed_dropout import KeyedDropout, mask, masked_shape
 
 Leaves = list[torch.Tensor]
 
@@ -197,14 +197,15 @@ class StackedFlatten(StackedLayer):
 class StackedDropout(StackedLayer):
     """C keyed dropouts; `place` is which of the net's dropouts it is."""
 
-    def __init__(self, frac: float, place: int) -> None:
-        self.frac, self.place = frac, place
+    def __init__(self, layer: KeyedDropout, place: int) -> None:
+        self.frac, self.channels, self.place = layer.frac, layer.channels, place
 
     def forward(self, signal: Signal, leaves: Leaves) -> Signal:
         if signal.keys is None or self.frac == 0.0:
             return signal
         rows = signal.as_rows()
-        kept = mask(signal.keys[self.place], rows.values.shape[1:], self.frac, rows.values.dtype)
+        shape = masked_shape(rows.values.shape[1:], channels=self.channels)
+        kept = mask(signal.keys[self.place], shape, self.frac, rows.values.dtype)
         dropped = rows.then(rows.values * kept)
         return dropped.as_images() if signal.images else dropped
 

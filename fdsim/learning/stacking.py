@@ -59,7 +59,7 @@ def _known(layer: nn.Module, dropouts: list[KeyedDropout]) -> stacked.StackedLay
             return _known_sequence(layer, dropouts)
         case KeyedDropout():
             dropouts.append(layer)
-            return stacked.StackedDropout(layer.frac, len(dropouts) - 1)
+            return stacked.StackedDropout(layer, len(dropouts) - 1)
         case nn.Conv2d(padding_mode="zeros"):
             return stacked.StackedConv(layer)
         case nn.Linear():

@@ -36,6 +36,7 @@ def everything():
     return nn.Sequential(
         nn.Sequential(nn.Conv2d(3, 4, 3, padding=1, bias=False), nn.GroupNorm(2, 4), nn.ReLU(inplace=True)),
         nn.Dropout(0.3),
+        nn.Dropout2d(0.25),
         Residual(nn.Conv2d(4, 4, 3, padding=1, groups=2), nn.Tanh(), nn.Dropout(0.2)),
         nn.AvgPool2d(2),
         nn.Conv2d(4, 6, 2, stride=2, dilation=1),
@@ -127,10 +128,11 @@ def test_all_paths_train_alike(net, shape, training):
         (Handmade(make=everything), (3, 8, 8), WAYS[1:4]),
         (Handmade(make=text), (3,), WAYS[1:4]),
         (Handmade(make=Skip), (3, 8, 8), WAYS[3:]),
+        (MnistCnn(hidden=5, dropout=0.5), (1, 16, 16), WAYS[1:4]),
         (DepthwiseCnn(width=8, dropout=0.2), (3, 8, 8), WAYS[1:4]),
         (ResNet(width=8, stages=2), (3, 8, 8), WAYS[1:4]),
     ],
-    ids=["everything", "text", "skip", "depthwise", "resnet"],
+    ids=["everything", "text", "skip", "mnist", "depthwise", "resnet"],
 )
 def test_all_layers_train_alike(net, shape, ways):
     agree(net, TINY, shape, *ways)

@@ -33,6 +33,15 @@ def test_padding_moves_nothing():
     assert longer[:, :3].equal(short)
 
 
+def test_channels_go_as_a_whole():
+    layer = with_keyed_dropout(nn.Dropout2d(0.5))
+    layer.key.fill_(11)
+    kept = layer(torch.ones(50, 20, 4, 3))
+    assert kept.equal(kept[:, :, :1, :1].expand_as(kept))
+    assert set(kept.unique().tolist()) == {0.0, 2.0}
+    assert abs((kept[:, :, 0, 0] == 0).double().mean() - 0.5) < 5 * (0.25 / 1000) ** 0.5
+
+
 def test_a_module_is_rewired():
     module = with_keyed_dropout(
         nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Dropout(0.5)), nn.Dropout(0.1))

@@ -13,7 +13,8 @@ from fdsim.learning.nets import CifarCnn, Mlp
 
 SHAPES = {"mlp": (1, 8, 8), "mnist_cnn": (1, 28, 28)}
 NETS = [build("net", kind) for kind in MENU["net"] if kind != "module"]
-NETS += [build("net", {"kind": "depthwise_cnn", "dropout": 0.3}), Mlp(hidden=())]
+NETS += [build("net", {"kind": kind, "dropout": 0.3}) for kind in ("depthwise_cnn", "mnist_cnn")]
+NETS += [Mlp(hidden=())]
 
 
 @pytest.mark.parametrize("net", NETS, ids=lambda net: net.kind)
