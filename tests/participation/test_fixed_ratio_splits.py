@@ -6,6 +6,7 @@ from collections import Counter
 from itertools import product
 
 import numpy as np
+import pytest
 
 from fdsim.participation.base import ParticipationSetting
 from fdsim.participation.fixed_ratio import FixedRatio, Splits
@@ -42,3 +43,20 @@ def test_rounds_have_exactly_the_share_and_every_cluster() -> None:
     for trace_round in rest:
         assert len(trace_round.completed) == 6
         assert set(cluster[trace_round.completed]) == set(range(5))
+
+
+def test_rounds_are_most_lopsided_when_half_are_missing() -> None:
+    """How far the clusters' shares are from a fifth each, which is what Dropout errs by, does not grow with α.
+
+    The mean squared distance over all splits is .028, .050 and .022: when six are left of twenty, only one cluster can
+    have a second client.
+    """
+    rng, distance = stream(3, "splits"), {}
+    for active in (14, 10, 6):
+        shares = np.array([Splits([4] * 5, active).draw(rng) for _ in range(4_000)]) / active
+        distance[active] = ((shares - 0.2) ** 2).sum(axis=1).mean()
+        every = [split for split in product(range(1, 5), repeat=5) if sum(split) == active]
+        exact = np.mean([sum((count / active - 0.2) ** 2 for count in split) for split in every])
+        assert distance[active] == pytest.approx(exact, rel=0.05)
+    assert distance[10] > 1.5 * distance[14]
+    assert distance[10] > 1.5 * distance[6]

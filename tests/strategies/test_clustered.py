@@ -61,6 +61,23 @@ def test_friends_are_found_and_err_far_less(tmp_path: Path) -> None:
     assert len(pd.read_csv(tmp_path / "by_round.csv")) == 31
 
 
+def test_friends_err_more_with_every_missing_client_and_dropout_most_at_half(tmp_path: Path) -> None:
+    """Dropout errs by how lopsided the clusters' shares are, which the paper's process makes greatest at α = 0.5."""
+    error: dict[str, list[float]] = {}
+    for alpha in (0.3, 0.5, 0.7):
+        found = rounds_of(
+            tmp_path / str(alpha),
+            rounds=41,
+            participation=SCENARIO["participation"] | {"alpha": alpha},
+            strategies=kinds("fdms", "dropout"),
+        )
+        for label, part in found.items():
+            error.setdefault(label, []).append(part["substitution_error"].iloc[10:].mean())
+    print(f"\nmean ‖e_t‖² at α = 0.3, 0.5, 0.7: {error}")
+    assert error["fdms"] == sorted(error["fdms"])
+    assert error["dropout"][1] > 1.4 * max(error["dropout"][0], error["dropout"][2])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("alpha", "error_ratio"), [(0.5, 0.3), (0.7, 0.6)])
 def test_the_order_of_the_paper(tmp_path: Path, alpha: float, error_ratio: float) -> None:
