@@ -35,6 +35,8 @@ for seed in $seeds; do
         run fmnist_released 15 "$cell" --set "seed=$seed" --set "participation.alpha=$alpha"
         run cifar10_released 25 "$cell" --set "seed=$seed" --set "participation.alpha=$alpha" # hours on two cores
     done
+    run mnist_clustered 5 "k40,alpha=0.5,seed=$seed" --set "seed=$seed" --set participation.clients=40 \
+        --set data.partition.samples_per_client=100
     run cifar10_general 25 "alpha=0.5,seed=$seed" --set "seed=$seed"
     run cifar10_clustered 25 "reduction,seed=$seed" --set "seed=$seed" --set 'strategies=[{kind="fdms",name="fdms, case 1",reduction={scale=1.0,p=0.01,beta=0.5,b_max=3,delta_f=0.01}},{kind="fdms",name="fdms, case 2",reduction={scale=0.5,p=0.01,beta=0.5,b_max=3,delta_f=0.01}}]'
 done
