@@ -53,7 +53,8 @@ def test_rounds_are_most_lopsided_when_half_are_missing() -> None:
     """
     rng, distance = stream(3, "splits"), {}
     for active in (14, 10, 6):
-        shares = np.array([Splits([4] * 5, active).draw(rng) for _ in range(4_000)]) / active
+        splits = Splits([4] * 5, active)
+        shares = np.array([splits.draw(rng) for _ in range(4_000)]) / active
         distance[active] = ((shares - 0.2) ** 2).sum(axis=1).mean()
         every = [split for split in product(range(1, 5), repeat=5) if sum(split) == active]
         exact = np.mean([sum((count / active - 0.2) ** 2 for count in split) for split in every])
