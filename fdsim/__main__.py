@@ -1,6 +1,6 @@
 """`python -m fdsim` is `fdsim`."""
 
-from fdsim.cli import main
+from fdsim.cli.app import main
 
 if __name__ == "__main__":
     main()

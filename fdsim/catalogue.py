@@ -28,48 +28,48 @@ from fdsim.errors import CatalogueError
 
 #: family → where its base class lives.
 BASES: dict[str, str] = {
-    "battery": "fdsim.devices.battery:Battery",
-    "connectivity": "fdsim.devices.connectivity:Connectivity",
-    "usage": "fdsim.devices.usage:Usage",
-    "compute": "fdsim.devices.compute:Compute",
-    "selection": "fdsim.devices.selection:Selection",
+    "battery": "fdsim.devices.models.battery:Battery",
+    "connectivity": "fdsim.devices.models.connectivity:Connectivity",
+    "usage": "fdsim.devices.models.usage:Usage",
+    "compute": "fdsim.devices.models.compute:Compute",
+    "selection": "fdsim.devices.models.selection:Selection",
     "participation": "fdsim.participation.base:Participation",
     "data": "fdsim.data.datasets:DataSource",
     "partition": "fdsim.data.partition:Partition",
-    "net": "fdsim.learning.nets:Net",
-    "optimiser": "fdsim.learning.optimisers:ServerOptimiser",
+    "net": "fdsim.learning.nets.library:Net",
+    "optimiser": "fdsim.learning.server_optimisers:ServerOptimiser",
     "strategy": "fdsim.strategies.base:Strategy",
 }
 
 #: family → short name → import path.
 MENU: dict[str, dict[str, str]] = {
     "battery": {
-        "linear": "fdsim.devices.battery:Linear",
-        "tapered": "fdsim.devices.battery:Tapered",
-        "ageing": "fdsim.devices.battery:Ageing",
-        "mains": "fdsim.devices.battery:Mains",
+        "linear": "fdsim.devices.models.battery:Linear",
+        "tapered": "fdsim.devices.models.battery:Tapered",
+        "ageing": "fdsim.devices.models.battery:Ageing",
+        "mains": "fdsim.devices.models.battery:Mains",
     },
     "connectivity": {
-        "always_on": "fdsim.devices.connectivity:AlwaysOn",
-        "on_off": "fdsim.devices.connectivity:OnOff",
-        "mobile": "fdsim.devices.connectivity:Mobile",
-        "home_wifi": "fdsim.devices.connectivity:HomeWifi",
-        "replay": "fdsim.devices.replay:ReplayLink",
+        "always_on": "fdsim.devices.models.connectivity:AlwaysOn",
+        "on_off": "fdsim.devices.models.connectivity:OnOff",
+        "mobile": "fdsim.devices.models.connectivity:Mobile",
+        "home_wifi": "fdsim.devices.models.connectivity:HomeWifi",
+        "replay": "fdsim.devices.models.replay:ReplayLink",
     },
     "usage": {
-        "unattended": "fdsim.devices.usage:Unattended",
-        "spells": "fdsim.devices.usage:Spells",
-        "hourly": "fdsim.devices.usage_hours:Hourly",
-        "nightly": "fdsim.devices.usage_hours:Nightly",
-        "replay": "fdsim.devices.replay:ReplayUsage",
+        "unattended": "fdsim.devices.models.usage:Unattended",
+        "spells": "fdsim.devices.models.usage:Spells",
+        "hourly": "fdsim.devices.models.usage_hours:Hourly",
+        "nightly": "fdsim.devices.models.usage_hours:Nightly",
+        "replay": "fdsim.devices.models.replay:ReplayUsage",
     },
     "compute": {
-        "flops": "fdsim.devices.compute:Flops",
-        "per_sample": "fdsim.devices.compute:PerSample",
+        "flops": "fdsim.devices.models.compute:Flops",
+        "per_sample": "fdsim.devices.models.compute:PerSample",
     },
     "selection": {
-        "all": "fdsim.devices.selection:All",
-        "random": "fdsim.devices.selection:Random",
+        "all": "fdsim.devices.models.selection:All",
+        "random": "fdsim.devices.models.selection:Random",
     },
     "participation": {
         "fixed_ratio": "fdsim.participation.fixed_ratio:FixedRatio",
@@ -97,20 +97,20 @@ MENU: dict[str, dict[str, str]] = {
         "by_file": "fdsim.data.partition:ByFile",
     },
     "net": {
-        "mlp": "fdsim.learning.nets:Mlp",
-        "mnist_cnn": "fdsim.learning.nets:MnistCnn",
-        "cifar_cnn": "fdsim.learning.nets:CifarCnn",
-        "pfl_cnn": "fdsim.learning.nets:PflCnn",
-        "depthwise_cnn": "fdsim.learning.nets:DepthwiseCnn",
-        "resnet": "fdsim.learning.nets:ResNet",
-        "module": "fdsim.learning.module_net:ModuleNet",
+        "mlp": "fdsim.learning.nets.library:Mlp",
+        "mnist_cnn": "fdsim.learning.nets.library:MnistCnn",
+        "cifar_cnn": "fdsim.learning.nets.library:CifarCnn",
+        "pfl_cnn": "fdsim.learning.nets.library:PflCnn",
+        "depthwise_cnn": "fdsim.learning.nets.library:DepthwiseCnn",
+        "resnet": "fdsim.learning.nets.library:ResNet",
+        "module": "fdsim.learning.nets.module_net:ModuleNet",
     },
     "optimiser": {
-        "plain": "fdsim.learning.optimisers:Plain",
-        "momentum": "fdsim.learning.optimisers:Momentum",
-        "fedadam": "fdsim.learning.optimisers:FedAdam",
-        "fedyogi": "fdsim.learning.optimisers:FedYogi",
-        "fedadagrad": "fdsim.learning.optimisers:FedAdagrad",
+        "plain": "fdsim.learning.server_optimisers:Plain",
+        "momentum": "fdsim.learning.server_optimisers:Momentum",
+        "fedadam": "fdsim.learning.server_optimisers:FedAdam",
+        "fedyogi": "fdsim.learning.server_optimisers:FedYogi",
+        "fedadagrad": "fdsim.learning.server_optimisers:FedAdagrad",
     },
     "strategy": {
         "full": "fdsim.strategies.full:Full",
@@ -276,7 +276,7 @@ class Chosen:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        # A placeholder: fdsim.scenario_schema fills the family's kinds in, once, under $defs.
+        # A placeholder: fdsim.scenario.schema fills the family's kinds in, once, under $defs.
         return {"x-fdsim-family": self.family}
 
 

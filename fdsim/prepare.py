@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fdsim.coupling import assign
+from fdsim.data.coupling import assign
 from fdsim.errors import DataError
 from fdsim.rng import stream
 from fdsim.scenario import Scenario, hash_of
 from fdsim.workload import Workload
+
+if TYPE_CHECKING:
+    from fdsim.learning.engine import Task
 
 _BYTES_PER_PARAMETER = 4
 
@@ -82,4 +85,44 @@ def prepare(scenario: Scenario) -> Prepared:
         true_cluster=None if division.true_cluster is None else division.true_cluster[holds],
         group=group,
         workload=Workload(cost, scenario.training.samples_per_round(counts), model_bytes, model_bytes),
+    )
+
+
+def make_task(prepared: Prepared, *, device: str | None = None) -> Task:
+    """Puts data and net on the accelerator; `device` overrides the scenario's choice."""
+    from fdsim.learning.cohort.cohort import CohortTrainer
+    from fdsim.learning.engine import Task
+    from fdsim.strategies.base import Setting
+
+    scenario = prepared.scenario
+    acceleration = scenario.acceleration
+    if device is not None:
+        acceleration = acceleration.model_copy(update={"device": device})
+    trainer = CohortTrainer(
+        net=scenario.net,
+        examples=scenario.data.load(),
+        indices=prepared.indices,
+        training=scenario.training,
+        acceleration=acceleration,
+        seed=scenario.seed,
+    )
+    setting = Setting(
+        clients=scenario.clients,
+        rounds=scenario.rounds,
+        parameters=trainer.parameters,
+        seed=scenario.seed,
+        share=prepared.share,
+        true_cluster=prepared.true_cluster,
+        accelerator=trainer.accelerator,
+        dtype=trainer.dtype,
+    )
+    return Task(
+        trainer=trainer,
+        setting=setting,
+        optimiser=scenario.training.server_optimiser,
+        global_learning_rate=scenario.training.global_learning_rate,
+        evaluate_every=scenario.telemetry.evaluate_every,
+        similarity_every=scenario.telemetry.similarity_every,
+        counterfactual=scenario.telemetry.counterfactual,
+        convolutions="direct" if trainer.plan.direct else "torch",
     )

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 import fdsim
 from fdsim.errors import NumericalError
 from fdsim.prepare import Prepared, prepare
+from fdsim.progress import Silent, View
 from fdsim.scenario import Scenario, dump_scenario
 from fdsim.telemetry.facts import RunFacts
 from fdsim.telemetry.folder import RunFolder
 from fdsim.trace import Trace, TraceRound, open_trace, write_trace
-from fdsim.trace_cache import TraceCache
-from fdsim.view import Silent, View
+from fdsim.trace.cache import TraceCache
 
 if TYPE_CHECKING:
+    from fdsim.distributed.sharding import Sharding
     from fdsim.learning.engine import Task
-    from fdsim.sharding import Sharding
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ def participation_rounds(
             )
         )
         return
-    from fdsim.devices.setting import FleetSetting
-    from fdsim.devices.world import simulate
+    from fdsim.devices.config.simulation import FleetSetting
+    from fdsim.devices.engine.world import simulate
 
     setting = FleetSetting(
         fleet=scenario.fleet,
@@ -132,7 +132,7 @@ def _trace_of(prepared: Prepared, folder: RunFolder, choices: RunChoices, view: 
 
 
 def _learn_all(prepared: Prepared, trace: Trace, folder: RunFolder, choices: RunChoices, view: View) -> None:
-    from fdsim.task import make_task
+    from fdsim.prepare import make_task
 
     if all(folder.strategy(s.label).finished for s in prepared.scenario.strategies):
         return
@@ -148,7 +148,7 @@ def _learn_all(prepared: Prepared, trace: Trace, folder: RunFolder, choices: Run
     if choices.sharding is None:
         _learn_each(prepared, task, trace, folder, view)
         return
-    from fdsim.sharding import sharded
+    from fdsim.distributed.sharding import sharded
 
     with sharded(task, prepared, choices.sharding, device=choices.device) as spread:
         _learn_each(prepared, spread, trace, folder, view)

@@ -17,12 +17,12 @@ from itertools import islice
 
 import numpy as np
 
-from fdsim.devices.battery import Battery, Flow
-from fdsim.devices.compute import Compute
-from fdsim.devices.connectivity import Connectivity
-from fdsim.devices.selection import Selection
-from fdsim.devices.spells import Switch
-from fdsim.devices.usage import Usage
+from fdsim.devices.models.battery import Battery, Flow
+from fdsim.devices.models.compute import Compute
+from fdsim.devices.models.connectivity import Connectivity
+from fdsim.devices.models.selection import Selection
+from fdsim.devices.models.spells import Switch
+from fdsim.devices.models.usage import Usage
 from fdsim.errors import FdsimError
 from fdsim.participation.base import Participation, ParticipationSetting
 from fdsim.rng import stream

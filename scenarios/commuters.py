@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from pydantic import Field, PositiveFloat
 
-from fdsim.devices.connectivity import Connectivity, Spell
+from fdsim.devices.models.connectivity import Connectivity, Spell
 
 HOUR_S = 3600.0
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 from pydantic import Field
 
-from fdsim.devices.spells import Switch
-from fdsim.devices.usage import ChargerSpells, Usage
+from fdsim.devices.models.spells import Switch
+from fdsim.devices.models.usage import ChargerSpells, Usage
 
 HOUR_S = 3600.0
 

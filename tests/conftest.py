@@ -50,7 +50,7 @@ class Answer:
 @pytest.fixture
 def fdsim(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
     """Calls the command line in this process: `fdsim("run", path)`."""
-    from fdsim.cli import main
+    from fdsim.cli.app import main
 
     def call(*words: object) -> Answer:
         monkeypatch.setattr("sys.argv", ["fdsim", *map(str, words)])

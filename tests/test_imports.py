@@ -88,7 +88,7 @@ def test_importing_fdsim_loads_nothing_heavy() -> None:
 
 
 def test_the_help_loads_nothing_heavy() -> None:
-    assert not _loaded("import fdsim.cli") & {
+    assert not _loaded("import fdsim.cli.app") & {
         "torch",
         "pandas",
         "simpy",
@@ -108,7 +108,7 @@ def test_a_trace_is_made_without_torch(tmp_path: Path) -> None:
     code = (
         "import sys; sys.argv = ['fdsim', 'trace', 'make', 'scenarios/quickstart.toml', '--set', 'rounds=2', "
         f"'--out', {str(tmp_path / 't.parquet')!r}]\n"
-        "from fdsim.cli import main\n"
+        "from fdsim.cli.app import main\n"
         "try:\n    main()\nexcept SystemExit as stop:\n    assert not stop.code\n"
         "assert 'torch' not in sys.modules, 'torch was loaded'"
     )

@@ -4,8 +4,7 @@ import pickle
 
 import numpy as np
 
-from fdsim.rng import ClientStreams, stream, torch_seed
-from fdsim.seeding import seed_words
+from fdsim.rng import ClientStreams, seed_words, stream, torch_seed
 
 
 def test_same_name_same_numbers() -> None:

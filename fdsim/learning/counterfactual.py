@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fdsim.learning.contract import Chunk
+from fdsim.learning.trainer import Chunk
 from fdsim.strategies.base import MEAN, STORED, STORED_ON_MEAN, ZERO, Blend, Cohort, Strategy, renormalised
 
 

@@ -17,19 +17,25 @@ import torch
 from torch import Tensor
 
 from fdsim.errors import TraceError
-from fdsim.friends import CLUSTERS_UP_TO, FriendFigures, adjusted_rand_index, clusters_in, friend_figures
 from fdsim.learning.attendance import attendance_of
-from fdsim.learning.contract import Evaluation, Trainer
-from fdsim.learning.gallery import Gallery
+from fdsim.learning.friends import (
+    CLUSTERS_UP_TO,
+    FriendFigures,
+    adjusted_rand_index,
+    clusters_in,
+    friend_figures,
+)
 from fdsim.learning.records import Account, client_rows, round_row, snapshot_of
 from fdsim.learning.round import Played, Table, play
+from fdsim.learning.similarity import Gallery
 from fdsim.learning.stopwatch import Stopwatch
+from fdsim.learning.trainer import Evaluation, Trainer
 from fdsim.strategies.base import Arrived, Cohort, Setting, State, Strategy
 from fdsim.telemetry.schema import ClientRows, RoundRow, SimilaritySnapshot
 from fdsim.trace import TraceRound
 
 if TYPE_CHECKING:
-    from fdsim.learning.optimisers import ServerOptimiser
+    from fdsim.learning.server_optimisers import ServerOptimiser
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fdsim.friends import FriendFigures
 from fdsim.learning.attendance import Attendance
-from fdsim.learning.contract import Evaluation
+from fdsim.learning.friends import FriendFigures
 from fdsim.learning.round import Played
 from fdsim.learning.stopwatch import Stopwatch
+from fdsim.learning.trainer import Evaluation
 from fdsim.telemetry.schema import ClientRows, RoundRow, SimilaritySnapshot, Substitute
 from fdsim.trace import TraceRound
 

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from fdsim.errors import NumericalError
 from fdsim.learning.attendance import Attendance
-from fdsim.learning.contract import Chunk, DigestingTrainer, Needs
 from fdsim.learning.counterfactual import Counterfactual, pour
-from fdsim.learning.gallery import Compared, Gallery, blocks_of, compared
 from fdsim.learning.parcel import Parcel
+from fdsim.learning.similarity import Compared, Gallery, blocks_of, compared
 from fdsim.learning.stopwatch import Stopwatch
+from fdsim.learning.trainer import Chunk, DigestingTrainer, Needs
 from fdsim.strategies.base import Blend, Cohort, State, Strategy
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fdsim.coupling import mutual_information
+from fdsim.data.coupling import mutual_information
 from fdsim.errors import FdsimError
 from fdsim.report.data import RunData
 from fdsim.report.figure import Figure, Remark, plot_text, rounded

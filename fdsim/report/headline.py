@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
+from fdsim.inspect.summary import RunSummary, StrategySummary, summarise
 from fdsim.report.data import RunData, strategy_kinds
 from fdsim.report.figure import Table, Tile
-from fdsim.summary import RunSummary, StrategySummary, summarise
 from fdsim.trace import Cause
 
 _CAUSES_NAMED = 3

@@ -12,7 +12,7 @@ from fdsim.report.data import RunData
 from fdsim.report.figure import Figure, Remark, Table
 
 if TYPE_CHECKING:
-    from fdsim.theory import Theory
+    from fdsim.inspect.theory import Theory
 
 #: Above this the constants take longer to estimate than all the rest of the page; `fdsim theory` does it.
 _CLIENTS = 300
@@ -33,7 +33,7 @@ def theory_for(data: RunData) -> Theory | Remark:
             _TITLE,
             f"With more than {_CLIENTS} clients they are left out here; `fdsim theory RUN` estimates them for any run.",
         )
-    from fdsim.theory import theory_of
+    from fdsim.inspect.theory import theory_of
 
     try:
         return theory_of(data.run)

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from fdsim.strategies.base import LEFT_OUT, STORED, Blend, Cohort, Setting, State, Strategy
-from fdsim.strategies.memory import blank_memory, check_memory, combined
+from fdsim.strategies.stored_updates import blank_memory, check_memory, combined
 
 if TYPE_CHECKING:
     import torch

@@ -93,9 +93,9 @@ def _flops(prepared: Prepared) -> float:
 
 def _seconds(prepared: Prepared, device: str | None) -> float:
     """Times the fleet for a few rounds, and one round of training as each strategy would have it."""
+    from fdsim.prepare import make_task
+    from fdsim.progress import Silent
     from fdsim.run import participation_rounds
-    from fdsim.task import make_task
-    from fdsim.view import Silent
 
     scenario = prepared.scenario
     began_s = time.perf_counter()

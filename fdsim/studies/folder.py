@@ -17,8 +17,8 @@ from typing import Any
 
 import fdsim
 from fdsim.errors import RunFolderError, StorageError
+from fdsim.files import TEMPORARY, write_whole
 from fdsim.studies.plan import Cell, Plan
-from fdsim.telemetry.disk import TEMPORARY, write_whole
 from fdsim.telemetry.lock import LOCK_NAME, RunLock
 from fdsim.telemetry.manifest import NAME as RUN_MANIFEST
 from fdsim.telemetry.manifest import now

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fdsim.errors import InputError
-from fdsim.studies.conduct import StudyOutcome, conduct
 from fdsim.studies.executors.base import Executor
 from fdsim.studies.executors.local import LocalChoices, LocalExecutor, visible_gpus
 from fdsim.studies.folder import StudyFolder
 from fdsim.studies.plan import Plan, plan_study
+from fdsim.studies.scheduler import StudyOutcome, conduct
 from fdsim.studies.study_file import load_study
 from fdsim.studies.view import SilentStudy, StudyView
 

@@ -14,8 +14,8 @@ import tomli_w
 from fdsim.errors import InputError, ScenarioError
 from fdsim.prepare import Prepared, prepare
 from fdsim.scenario import Scenario, parse_scenario
-from fdsim.scenario_file import merge, with_value
-from fdsim.scenario_problems import scenario_error
+from fdsim.scenario.file import merge, with_value
+from fdsim.scenario.problems import scenario_error
 from fdsim.strategies.base import Setting
 from fdsim.studies.study_file import Settings, StudyFile
 

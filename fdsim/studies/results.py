@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fdsim.errors import InputError, StorageError
-from fdsim.telemetry.disk import TEMPORARY, storage_errors
+from fdsim.files import TEMPORARY, storage_errors
 from fdsim.telemetry.lock import LOCK_NAME
 from fdsim.telemetry.manifest import NAME as RUN_MANIFEST
 

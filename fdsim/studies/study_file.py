@@ -28,8 +28,8 @@ from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError, field_
 
 from fdsim.catalogue import Table, import_also_from
 from fdsim.errors import ScenarioError
-from fdsim.scenario_file import Layers, merge, override, read_layers, toml_value
-from fdsim.scenario_problems import scenario_error
+from fdsim.scenario.file import Layers, merge, override, read_layers, toml_value
+from fdsim.scenario.problems import scenario_error
 
 Settings = dict[str, Any]
 Sweep = dict[str, Annotated[list[Any], Field(min_length=1)]]

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from fdsim.errors import RunFolderError, StorageError
-from fdsim.telemetry.disk import put_in_place, storage_errors
+from fdsim.files import put_in_place, storage_errors
 
 _HEADER_BYTES = 256
 _FORMAT = 1

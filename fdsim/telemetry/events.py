@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fdsim.telemetry.disk import file_hash, put_in_place, storage_errors
+from fdsim.files import file_hash, put_in_place, storage_errors
 from fdsim.telemetry.schema import EVENT_COLUMNS, SCHEMA_VERSION, arrow_schema
 
 _GROUP_ROWS = 65_536

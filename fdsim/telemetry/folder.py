@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from fdsim.errors import RunFolderError, StorageError
-from fdsim.telemetry.board import refuse_missing_tensorboard
-from fdsim.telemetry.disk import TEMPORARY, file_hash, storage_errors, write_whole
+from fdsim.files import TEMPORARY, file_hash, storage_errors, write_whole
 from fdsim.telemetry.events import EventsWriter
 from fdsim.telemetry.facts import RunFacts, refuse_change, settings_in
 from fdsim.telemetry.lock import LOCK_NAME, RunLock
@@ -19,6 +18,7 @@ from fdsim.telemetry.manifest import NAME as MANIFEST_NAME
 from fdsim.telemetry.manifest import RUN_VERSION, Manifest, now, versions
 from fdsim.telemetry.settings import Telemetry
 from fdsim.telemetry.strategy_log import StrategyLog, partition
+from fdsim.telemetry.tensorboard import refuse_missing_tensorboard
 
 #: All that fdsim puts into a run folder; --force removes these and nothing else.
 OWN_NAMES = (

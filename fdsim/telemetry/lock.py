@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fdsim.errors import RunFolderError
-from fdsim.telemetry.disk import storage_errors
+from fdsim.files import storage_errors
 
 LOCK_NAME = ".lock"
 #: A reader that asks whether a run is alive holds the lock for a moment; a writer waits that long.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fdsim.errors import RunFolderError
-from fdsim.telemetry.disk import TEMPORARY, write_whole
+from fdsim.files import TEMPORARY, write_whole
 
 NAME = "run.json"
 RUN_VERSION = 1

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fdsim.errors import RunFolderError
-from fdsim.telemetry.disk import exchange, storage_errors, sync_folder, write_whole
-from fdsim.telemetry.seal import GROUP_ROWS, check_seal, sealed_parquet
+from fdsim.files import exchange, storage_errors, sync_folder, write_whole
+from fdsim.telemetry.checksum import GROUP_ROWS, check_seal, sealed_parquet
 
 #: Rows of a merged part.
 PART_ROWS = 262_144

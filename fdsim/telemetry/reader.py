@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fdsim.errors import RunFolderError, TraceError
-from fdsim.telemetry.disk import file_hash
+from fdsim.files import file_hash
 from fdsim.telemetry.facts import flat
 from fdsim.telemetry.lock import writer_of
 from fdsim.telemetry.manifest import Manifest

@@ -11,9 +11,8 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from fdsim.errors import InputError, RunFolderError, StorageError
+from fdsim.files import TEMPORARY
 from fdsim.telemetry import checkpoint
-from fdsim.telemetry.board import Board
-from fdsim.telemetry.disk import TEMPORARY
 from fdsim.telemetry.manifest import Manifest
 from fdsim.telemetry.parts import GrowingTable
 from fdsim.telemetry.rows import clients_table, rounds_table, similarity_table
@@ -26,6 +25,7 @@ from fdsim.telemetry.schema import (
     arrow_schema,
 )
 from fdsim.telemetry.settings import Telemetry
+from fdsim.telemetry.tensorboard import Board
 
 #: Rows that may wait in memory before they go to disk whatever the clock says.
 _WAITING_ROWS = 65_536

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fdsim.devices.battery import Flow
-from fdsim.devices.device import Device
-from fdsim.devices.fleet import DeviceGroup
-from fdsim.devices.profiles import names
-from fdsim.devices.server import Eligibility, Server
-from fdsim.devices.setting import FleetSetting
-from fdsim.devices.trouble import Cell, Trouble
-from fdsim.devices.world import World, simulate
+from fdsim.devices.config.fleet import DeviceGroup
+from fdsim.devices.config.outages import Cell, Trouble
+from fdsim.devices.config.profiles import names
+from fdsim.devices.config.server import Eligibility, Server
+from fdsim.devices.config.simulation import FleetSetting
+from fdsim.devices.engine.device import Device
+from fdsim.devices.engine.world import World, simulate
+from fdsim.devices.models.battery import Flow
 from fdsim.rng import ClientStreams
 from fdsim.trace import NONE, Outcome, Phase
 from fdsim.workload import NetCost, Workload

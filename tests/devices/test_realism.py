@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fdsim.devices.eligible import availability
-from fdsim.devices.fleet import DeviceGroup
-from fdsim.devices.server import Eligibility
-from fdsim.tracing.sessions import session_stats
+from fdsim.devices.config.fleet import DeviceGroup
+from fdsim.devices.config.server import Eligibility
+from fdsim.devices.engine.eligible import availability
+from fdsim.trace.sessions import session_stats
 
 STRICT = Eligibility(requires_charging=True, requires_unmetered=True, requires_idle=True)
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from fdsim.devices.connectivity import Connectivity, Spell
-from fdsim.devices.fleet import DeviceGroup
-from fdsim.devices.server import Server
-from fdsim.devices.setting import FleetSetting
-from fdsim.devices.spells import Switch
-from fdsim.devices.usage import ChargerSpells, Usage
-from fdsim.devices.world import simulate
+from fdsim.devices.config.fleet import DeviceGroup
+from fdsim.devices.config.server import Server
+from fdsim.devices.config.simulation import FleetSetting
+from fdsim.devices.engine.world import simulate
+from fdsim.devices.models.connectivity import Connectivity, Spell
+from fdsim.devices.models.spells import Switch
+from fdsim.devices.models.usage import ChargerSpells, Usage
 from fdsim.trace import Cause, Network, Phase, TraceRound
 from fdsim.workload import NetCost, Workload
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fdsim.cli import app
+from fdsim.cli.app import app
 from fdsim.errors import FdsimError, RunFolderError
 from fdsim.report import write_report
 

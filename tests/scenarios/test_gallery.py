@@ -64,8 +64,8 @@ def test_every_scenario_is_in_the_gallery_with_its_picture() -> None:
 
 
 def test_the_made_up_phones_are_what_the_importer_makes_of_them(tmp_path: Path) -> None:
-    from fdsim.tracing.availability import read_availability, write_availability
-    from fdsim.tracing.flash import read_flash
+    from fdsim.trace.availability import read_availability, write_availability
+    from fdsim.trace.importers.flash import read_flash
 
     traces = ROOT / "scenarios/traces"
     assert len(json.loads((traces / "made_up_phones.json").read_text(encoding="utf-8"))) == 20

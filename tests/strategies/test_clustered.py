@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from fdsim.cli import app
+from fdsim.cli.app import app
+from fdsim.inspect.theory import theory_of
 from fdsim.run import run_scenario
 from fdsim.scenario import parse_scenario
 from fdsim.telemetry.reader import Run
-from fdsim.theory import theory_of
 
 SCENARIO: dict[str, Any] = {
     "name": "clustered",

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from fdsim.data.datasets import Synthetic
-from fdsim.learning.acceleration import Acceleration
-from fdsim.learning.cohort import CohortTrainer
+from fdsim.learning.cohort.cohort import CohortTrainer
+from fdsim.learning.config.acceleration import Acceleration
+from fdsim.learning.config.training import Training
 from fdsim.learning.engine import Task, begin, learn
-from fdsim.learning.gallery import Gallery, blocks_of
-from fdsim.learning.nets import CifarCnn
-from fdsim.learning.optimisers import Plain
-from fdsim.learning.training import Training
+from fdsim.learning.nets.library import CifarCnn
+from fdsim.learning.server_optimisers import Plain
+from fdsim.learning.similarity import Gallery, blocks_of
 from fdsim.strategies.base import Comparison, Setting
 from fdsim.strategies.fdms import Fdms
 from fdsim.trace import TraceRound, plain_round

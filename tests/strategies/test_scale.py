@@ -14,12 +14,12 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SCRIPT = """
 import json, resource
 import numpy as np
-from fdsim.learning.acceleration import Acceleration
-from fdsim.learning.cohort import CohortTrainer
+from fdsim.learning.config.acceleration import Acceleration
+from fdsim.learning.cohort.cohort import CohortTrainer
 from fdsim.learning.engine import Task, begin, learn
-from fdsim.learning.nets import CifarCnn
-from fdsim.learning.optimisers import Plain
-from fdsim.learning.training import Training
+from fdsim.learning.nets.library import CifarCnn
+from fdsim.learning.server_optimisers import Plain
+from fdsim.learning.config.training import Training
 from fdsim.data.datasets import Synthetic
 from fdsim.strategies.base import Setting
 from fdsim.strategies.fdms import Fdms

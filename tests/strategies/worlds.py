@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fdsim.learning.engine import Task
-from fdsim.learning.optimisers import Plain
+from fdsim.learning.server_optimisers import Plain
 from fdsim.rng import stream
 from fdsim.strategies.base import Setting
 from fdsim.trace import TraceRound, plain_round

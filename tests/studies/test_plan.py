@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fdsim.errors import InputError
-from fdsim.studies.conduct import in_good_order
 from fdsim.studies.plan import plan_study
+from fdsim.studies.scheduler import in_good_order
 from fdsim.studies.study_file import load_study
 
 WHOLE = """

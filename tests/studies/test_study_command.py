@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import fdsim
-from fdsim.cli import main
+from fdsim.cli.app import main
 from fdsim.studies.folder import read_study
 
 STUDY = (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fdsim.cluster import usable_cores
+from fdsim.distributed.cluster import usable_cores
 from fdsim.studies.launch import StudyChoices, run_plan
 from fdsim.studies.plan import plan_study
 from fdsim.studies.study_file import load_study

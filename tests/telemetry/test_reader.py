@@ -19,10 +19,10 @@ import pytest
 
 import fdsim
 from fdsim.errors import FdsimError, InputError, RunFolderError
+from fdsim.telemetry.checksum import sealed_parquet
 from fdsim.telemetry.facts import RunFacts
 from fdsim.telemetry.folder import RunFolder
 from fdsim.telemetry.schema import CLIENT_COLUMNS, ROUND_COLUMNS, SCHEMA_VERSION
-from fdsim.telemetry.seal import sealed_parquet
 
 FACTS = RunFacts(scenario_toml="", scenario_hash="h", seed=1, name="n", strategies=["s"], rounds=1)
 PART = Path("rounds") / "strategy=fdms" / "part-000001.parquet"
@@ -207,7 +207,7 @@ def test_a_missing_part_or_table_is_named(copy: Path) -> None:
 def test_row_groups_let_a_filter_on_rounds_skip_most_of_a_table(
     tmp_path: Path, fake: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fdsim.telemetry.seal.GROUP_ROWS", 50)
+    monkeypatch.setattr("fdsim.telemetry.checksum.GROUP_ROWS", 50)
     fake.fake_run(tmp_path / "run", rounds=50, clients=10, every=7, labels=("s",))
     parts = ds.dataset(tmp_path / "run" / "clients", partitioning="hive")
     late = [f.subset(ds.field("round") > 40).row_groups for f in parts.get_fragments()]

@@ -14,9 +14,9 @@ import pandas as pd
 import pytest
 
 import fdsim
+from fdsim.inspect.verify import compare_runs
 from fdsim.run import run_scenario
 from fdsim.scenario import load_scenario
-from fdsim.verify import compare_runs
 
 SCENARIO = """
 name = "small"

@@ -14,9 +14,9 @@ import pytest
 
 import fdsim
 from fdsim.errors import RunFolderError
+from fdsim.telemetry.checksum import sealed_parquet
 from fdsim.telemetry.parts import Part
 from fdsim.telemetry.schema import SCHEMA_VERSION, TABLES
-from fdsim.telemetry.seal import sealed_parquet
 from fdsim.telemetry.upgrade import upgraded
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
-from fdsim.studies.cell import CellJob
+from fdsim.studies.trial import CellJob
 
 
 @dataclass(frozen=True)

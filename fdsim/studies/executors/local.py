@@ -17,10 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from fdsim.cluster import usable_cores
+from fdsim.distributed.cluster import usable_cores
 from fdsim.errors import InputError
-from fdsim.studies.cell import CellJob
 from fdsim.studies.executors.base import Advanced, Ended, Event, Failed, Started
+from fdsim.studies.trial import CellJob
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _GRACE_S = 5.0

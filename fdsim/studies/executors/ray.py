@@ -8,14 +8,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from fdsim.cluster import connect, first_line
+from fdsim.distributed.cluster import connect, first_line
 from fdsim.errors import InputError
 from fdsim.scenario import hash_of, parse_scenario
-from fdsim.studies.cell import CellJob
 from fdsim.studies.executors.base import Ended, Event, Failed, Started
 from fdsim.studies.executors.ray_tasks import Answer, Delivery, make_trace_bytes, run_and_deliver
 from fdsim.studies.results import RemoteFolder, pack, unpack
-from fdsim.trace_cache import TraceCache, share
+from fdsim.studies.trial import CellJob
+from fdsim.trace.cache import TraceCache, share
 
 
 @dataclass(frozen=True)

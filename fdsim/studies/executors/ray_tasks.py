@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fdsim.catalogue import import_also_from
-from fdsim.data.held import holding
+from fdsim.data.in_memory import holding
 from fdsim.errors import FdsimError, InputError
-from fdsim.studies.cell import CellJob, run_cell
 from fdsim.studies.results import RemoteFolder, pack, pack_small, unpack
-from fdsim.trace_cache import TraceCache
+from fdsim.studies.trial import CellJob, run_cell
+from fdsim.trace.cache import TraceCache
 
 if TYPE_CHECKING:
     from fdsim.data.datasets import Examples
@@ -59,8 +59,8 @@ class Answer:
 def make_trace_bytes(job: CellJob, examples: Examples) -> bytes:
     """Simulates the trace of a cell and answers with its file."""
     from fdsim.prepare import prepare
+    from fdsim.progress import Silent
     from fdsim.run import make_trace
-    from fdsim.view import Silent
 
     prepared = prepare(_scenario(job, examples))
     with tempfile.TemporaryDirectory(prefix="fdsim-trace-") as folder:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any, TextIO
 
 from fdsim.errors import FdsimError, InputError
-from fdsim.studies.cell import CellJob, run_cell
+from fdsim.studies.trial import CellJob, run_cell
 
 #: How long a cell may take to close its files after the driver is gone or wants it to stop.
 _GRACE_S = 3.0

@@ -1,0 +1,209 @@
+"""How fast the learning engine is, against a plain PyTorch loop on the same machine in the same run."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fdsim.data.datasets import Examples
+from fdsim.learning.cohort.cohort import CohortTrainer
+from fdsim.learning.config.acceleration import Acceleration
+from fdsim.learning.config.training import Training
+from fdsim.learning.local.batches import BatchStream
+from fdsim.learning.local.samples import Samples
+from fdsim.learning.local.sgd import Recipe
+from fdsim.learning.nets.library import CifarCnn, DepthwiseCnn, Mlp, MnistCnn, Net, PflCnn, ResNet
+from fdsim.learning.paths.execution import Manner
+from fdsim.learning.paths.loop import PlainPath
+
+
+@dataclass(frozen=True)
+class EngineWorkload:
+    """A round to time: so many clients of so many samples, a net, and the local training."""
+
+    name: str
+    net: Net
+    shape: tuple[int, int, int]
+    clients: int
+    samples: int
+    training: Training
+    bar: float
+    """The least the engine must be faster than the plain loop."""
+
+
+WORKLOADS = (
+    EngineWorkload("mnist", MnistCnn(), (1, 28, 28), 20, 160, Training(local_epochs=2, batch_size=5), 4.5),
+    EngineWorkload("cifar10", CifarCnn(), (3, 32, 32), 20, 800, Training(local_epochs=2, batch_size=20), 3.0),
+    EngineWorkload("pfl", PflCnn(), (3, 32, 32), 50, 50, Training(local_epochs=1, batch_size=10), 1.1),
+    EngineWorkload("digits", Mlp(), (1, 8, 8), 20, 70, Training(local_epochs=2, batch_size=10), 0.95),
+    EngineWorkload(
+        "depthwise", DepthwiseCnn(), (3, 32, 32), 10, 40, Training(local_epochs=1, batch_size=10), 0.95
+    ),
+    EngineWorkload("resnet", ResNet(), (3, 32, 32), 10, 40, Training(local_epochs=1, batch_size=10), 0.95),
+)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What was measured of a workload."""
+
+    workload: EngineWorkload
+    plain_s: float
+    """One round of the plain loop."""
+    engine_s: float
+    first_s: float
+    """The engine's first round, with everything that is done once."""
+    gflops: float
+    """Of the engine, by torch's own counter: products of forward and backward passes."""
+    plan: str
+
+    @property
+    def ratio(self) -> float:
+        """How many times faster than the plain loop."""
+        return self.plain_s / self.engine_s
+
+
+def examples_for(workload: EngineWorkload, clients: int | None = None) -> Examples:
+    """Makes grey levels at random: what is in the pictures costs nothing."""
+    rng = np.random.default_rng(0)
+    count = (clients or workload.clients) * workload.samples
+    inputs = rng.integers(0, 256, (count, *workload.shape), dtype=np.uint8)
+    labels = rng.integers(0, 10, count)
+    return Examples(inputs, labels, inputs[:100], labels[:100], classes=10)
+
+
+def shards(examples: Examples, clients: int) -> tuple[np.ndarray, ...]:
+    """Divides the samples in equal blocks."""
+    return tuple(np.split(np.arange(len(examples.train_labels)), clients))
+
+
+def engine_for(
+    workload: EngineWorkload, acceleration: Acceleration, clients: int | None = None
+) -> CohortTrainer:
+    """Makes the trainer that a run would make."""
+    examples = examples_for(workload, clients)
+    indices = shards(examples, clients or workload.clients)
+    return CohortTrainer(workload.net, examples, indices, workload.training, acceleration, seed=0)
+
+
+def best_s(work: Callable[[], object], repeats: int) -> float:
+    """Times some work, and answers with the shortest of several tries."""
+    found = float("inf")
+    for _ in range(repeats):
+        began_s = time.perf_counter()
+        work()
+        found = min(found, time.perf_counter() - began_s)
+    return found
+
+
+def one_round(trainer: CohortTrainer, clients: int) -> None:
+    """Trains a round and waits for the accelerator."""
+    total = trainer.initial()
+    for chunk in trainer.train(trainer.initial(), np.arange(clients), 0):
+        total += chunk.updates.sum(dim=0)
+    total.sum().item()
+
+
+class PlainLoop:
+    """The loop anybody would write: client after client, all of torch's threads on every operator."""
+
+    def __init__(self, workload: EngineWorkload, device: torch.device, *, clients: int) -> None:
+        self.workload, self.clients = workload, clients
+        examples = examples_for(workload)
+        module = workload.net.build(workload.shape, 10, seed=0).to(device)
+        samples = Samples(
+            examples.train_inputs, examples.train_labels, accelerator=device, dtype=torch.float32
+        )
+        self.path = PlainPath(module, samples, Manner(device))
+        self.start = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
+        self.stream = BatchStream(shards(examples, workload.clients), 0)
+
+    def run(self) -> None:
+        """Trains its clients one after another."""
+        updates, _ = self.train(self.start, np.arange(self.clients), 0)
+        updates.sum().item()
+
+    def train(
+        self, start: torch.Tensor, clients: np.ndarray, round_index: int
+    ) -> tuple[torch.Tensor, np.ndarray]:
+        """Answers with some clients' updates [C, P] in a round, and how many steps each took."""
+        training = self.workload.training
+        batches = self.stream.take(
+            clients,
+            training.steps(self.stream.counts[clients], round_index),
+            round_index=round_index,
+            batch_size=training.batch_size_in(round_index),
+        )
+        updates, _ = self.path.train(start, batches, Recipe.of(training, round_index))
+        return updates, batches.steps
+
+
+def counted_flops(workload: EngineWorkload) -> float:
+    """Counts a round's products with torch's own counter, on one batch of one client."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    module = workload.net.build(workload.shape, 10, seed=0)
+    batch = torch.zeros(workload.training.batch_size, *workload.shape)
+    labels = torch.zeros(len(batch), dtype=torch.int64)
+    with FlopCounterMode(display=False) as counter:
+        torch.nn.functional.cross_entropy(module(batch), labels).backward()  # type: ignore[no-untyped-call]
+    samples = workload.training.samples_per_round(np.full(workload.clients, workload.samples)).sum()
+    return float(counter.get_total_flops()) / len(batch) * float(samples)
+
+
+def time_workload(
+    workload: EngineWorkload, acceleration: Acceleration, *, repeats: int, plain_frac: float
+) -> Timing:
+    """Times engine and plain loop in turn; the plain loop trains only a share of the clients, each costing the same."""
+    engine = engine_for(workload, acceleration)
+    few = max(1, round(workload.clients * plain_frac))
+    plain = PlainLoop(workload, engine.accelerator, clients=few)
+    first_s = best_s(lambda: one_round(engine, workload.clients), 1)
+    plain.run()
+    plain_s = engine_s = float("inf")
+    for _ in range(repeats):
+        plain_s = min(plain_s, best_s(plain.run, 1) * workload.clients / few)
+        engine_s = min(engine_s, best_s(lambda: one_round(engine, workload.clients), 1))
+    plan = f"{engine.plan.path}, stacks of {engine.plan.stack_size}, {engine.plan.lanes} lanes"
+    return Timing(workload, plain_s, engine_s, first_s, counted_flops(workload) / engine_s / 1e9, plan)
+
+
+def matrix_gflops(device: torch.device, repeats: int = 5) -> float:
+    """Measures the accelerator's own rate of float32 matrix products."""
+    side = 1024 if device.type == "cpu" else 8192
+    left, right = torch.randn(side, side, device=device), torch.randn(side, side, device=device)
+
+    def product() -> None:
+        (left @ right).sum().item()
+
+    product()
+    return 2.0 * side**3 / best_s(product, repeats) / 1e9
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How a round grows with the clients in it."""
+
+    clients: int
+    round_s: float
+    memory_mb: float
+    """Resident memory at its highest so far, beyond what the data takes."""
+
+
+def time_scaling(acceleration: Acceleration, *, repeats: int, most: int = 500) -> list[Scaling]:
+    """Times rounds of 20, 100 and up to 500 active clients out of the same 500."""
+    workload = EngineWorkload(
+        "scaling", MnistCnn(), (1, 28, 28), most, 20, Training(local_epochs=1, batch_size=5), 0.0
+    )
+    engine = engine_for(workload, acceleration, most)
+    one_round(engine, 20)
+    found = []
+    for clients in (20, 100, most):
+        round_s = best_s(lambda active=clients: one_round(engine, active), repeats)  # type: ignore[misc]
+        found.append(Scaling(clients, round_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3))
+    return found

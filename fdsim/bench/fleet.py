@@ -1,0 +1,146 @@
+"""How fast the fleet is, against SimPy itself: ratios measured in one run, in processor time."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import resource
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import simpy
+
+from fdsim.devices.config.fleet import DeviceGroup
+from fdsim.devices.config.server import Server
+from fdsim.devices.config.simulation import FleetSetting
+from fdsim.devices.engine import gc_pause as collector
+from fdsim.devices.engine.world import World
+from fdsim.rng import stream
+from fdsim.workload import NetCost, Workload
+
+DAY_S = 86_400.0
+
+
+@dataclass(frozen=True)
+class FleetSpeed:
+    """What one fleet of some size took for a simulated day."""
+
+    devices: int
+    events: int
+    """Rows that an event log would have: changes of state, check-ins, phases begun, outcomes.
+
+    A change of state is a link, a screen, a charger, an outage or a crash that comes or goes, or a charge level that
+    is met. The load and the charge that the log adds to every change are not counted, though each is worked out.
+    """
+    build_s: float
+    day_s: float
+    bare_per_s: float
+    """Events per second of a bare SimPy loop with as many processes."""
+    peak_mb: float
+    """Most memory the process has had so far."""
+
+    @property
+    def events_per_s(self) -> float:
+        """Events per second of processor time."""
+        return self.events / self.day_s
+
+    @property
+    def ratio(self) -> float:
+        """Our rate of events over that of the bare loop."""
+        return self.events_per_s / self.bare_per_s
+
+    @property
+    def us_per_device_day(self) -> float:
+        """Processor time per device and simulated day, building included, µs."""
+        return (self.build_s + self.day_s) / self.devices * 1e6
+
+
+def scheduled(env: simpy.Environment) -> int:
+    """How many events an environment has scheduled so far."""
+    return next(copy.copy(env._eid))
+
+
+def bare_rate(processes: int, events: int = 400_000) -> float:
+    """Events per second of processor time of as many SimPy processes that do nothing but wait."""
+    env = simpy.Environment()
+    waits_s = stream(1, "bench").lognormal(5.0, 1.5, 1024).tolist()
+
+    def wait(index: int) -> Generator[simpy.Event, Any, None]:
+        while True:
+            index = (index + 1) % 1024
+            yield env.timeout(waits_s[index])
+
+    for index in range(processes):
+        env.process(wait(index))
+    env.run(until=1e-9)
+    mean_s = float(np.mean(waits_s))
+    before, start = scheduled(env), time.process_time()
+    env.run(until=mean_s * max(events, 3 * processes) / processes)
+    return (scheduled(env) - before) / (time.process_time() - start)
+
+
+def small_work(clients: int) -> Workload:
+    """A small convolutional net on a few hundred samples: seconds to a minute on a phone."""
+    return Workload(NetCost(5e6, 0.0, 60_000), np.full(clients, 320.0), 240_000, 240_000)
+
+
+def fleet_speed(devices: int, *, rounds: int, selection: dict[str, Any], repeats: int = 1) -> FleetSpeed:
+    """Lets a fleet live for a day with some rounds, and counts what an event log of it would list.
+
+    A machine is never quite quiet, so bare loop and fleet take turns, and the best time of each counts.
+    """
+    bare_per_s, found = 0.0, []
+    for _ in range(repeats):
+        bare_per_s = max(bare_per_s, bare_rate(devices), bare_rate(devices))
+        gc.collect()
+        found.append(_one_day(devices, rounds, selection))
+    events, build_s, day_s = found[0][0], min(f[1] for f in found), min(f[2] for f in found)
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return FleetSpeed(devices, events, build_s, day_s, bare_per_s, peak_mb)
+
+
+def _one_day(devices: int, rounds: int, selection: dict[str, Any]) -> tuple[int, float, float]:
+    """Answers with (events, time to build the fleet, time of its day)."""
+    group = DeviceGroup.model_validate({"profile": "flash2020", "count": devices})
+    server = Server.model_validate({"round_interval_s": DAY_S / max(1, rounds), "selection": selection})
+    start = time.process_time()
+    world = World(FleetSetting((group,), server, small_work(devices), rounds, 1))
+    built = time.process_time()
+    events = 0
+    with collector.kept_apart():
+        for round_index in range(rounds):
+            made = world.next_round(round_index)
+            # Each client asked checks in and ends somehow; the code of its last phase counts the phases it began.
+            events += 2 * len(made.selected) + int(made.phase[made.selected].sum())
+        world.live_until(DAY_S)
+        lived = time.process_time()
+    events += sum(participant.device.changes for participant in world.participants)
+    return events, built - start, lived - built
+
+
+#: name → rounds a day and whom they ask.
+DAYS: dict[str, tuple[int, dict[str, Any]]] = {
+    "living only": (0, {"kind": "all"}),
+    "100 clients every half hour": (48, {"kind": "random", "clients_per_round": 100}),
+    "everybody every half hour": (48, {"kind": "all"}),
+}
+
+
+def show_fleet_speed(sizes: tuple[int, ...]) -> None:
+    """Prints the fleet's speed against bare SimPy, and how the time per device grows with the fleet."""
+    for name, (rounds, selection) in DAYS.items():
+        first: FleetSpeed | None = None
+        for devices in sizes:
+            found = fleet_speed(
+                devices, rounds=rounds, selection=selection, repeats=max(1, min(5, 20_000 // devices))
+            )
+            first = first or found
+            growth = found.us_per_device_day / first.us_per_device_day
+            print(
+                f"{name:28s} {devices:7d} devices  {found.events_per_s:9.0f} events/s, {found.ratio:5.2f} of bare SimPy"
+                f"  {found.us_per_device_day:7.0f} µs per device-day ({growth:4.2f}×)  {found.peak_mb:6.0f} MB",
+                flush=True,
+            )

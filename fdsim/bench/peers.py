@@ -1,0 +1,277 @@
+"""The same rounds in the peers' simulators, for whoever has installed them (`pip install 'fdsim[peers]'`)."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import torch
+
+from fdsim.bench.engine import EngineWorkload, PlainLoop, Timing, examples_for, shards
+from fdsim.errors import RunError, ScenarioError
+from fdsim.learning.local.samples import scaled
+
+
+@dataclass(frozen=True)
+class PeerTiming:
+    """What was measured of a workload in a peer's simulator."""
+
+    first_s: float
+    """Its first round, with everything that is done once."""
+    round_s: float
+    """The fastest of the rounds after the first."""
+
+    @classmethod
+    def between(cls, times_s: Sequence[float]) -> PeerTiming:
+        """Reads it off the start of the first round and the end of each, of which there are two at least."""
+        first_s, *later_s = np.diff(times_s).tolist()
+        return cls(first_s, min(later_s))
+
+
+def _missing(name: str, error: ImportError) -> ScenarioError:
+    return ScenarioError("--peers", f"{name} cannot be imported ({error})", "pip install 'fdsim[peers]'")
+
+
+def peer_lines(timings: Sequence[Timing], *, rounds: int, flower_workers: int = 2) -> Iterator[str]:
+    """Times each peer on what the engine was timed on, and says how they compare; says so of a peer that is missing."""
+    flower = functools.partial(time_flower, workers=flower_workers)
+    peers: tuple[tuple[str, str, Callable[..., PeerTiming]], ...] = (
+        ("pfl", "pfl-research {}", time_pfl),
+        ("flwr", f"Flower {{}} on {flower_workers} Ray workers", flower),
+    )
+    for package, label, time_peer in peers:
+        try:
+            for timing in timings:
+                peer = time_peer(timing.workload, rounds=rounds)
+                yield (
+                    f"{label.format(version(package))}, {timing.workload.name}: {peer.round_s:.3f} s a round,"
+                    f" {peer.round_s / timing.engine_s:.2f} times the engine's {timing.engine_s:.3f} s;"
+                    f" the first {peer.first_s:.3f} s"
+                )
+        except ScenarioError as error:
+            yield str(error)
+
+
+def time_pfl(workload: EngineWorkload, *, rounds: int) -> PeerTiming:
+    """Times rounds of a workload in pfl-research, all clients in the cohort."""
+    try:
+        from pfl.aggregate.simulate import SimulatedBackend
+        from pfl.algorithm.base import NNAlgorithmParams
+        from pfl.algorithm.federated_averaging import FederatedAveraging
+        from pfl.callback.base import TrainingProcessCallback
+        from pfl.hyperparam import NNEvalHyperParams, NNTrainHyperParams
+        from pfl.metrics import Metrics
+        from pfl.model.pytorch import PyTorchModel
+    except ImportError as error:
+        raise _missing("pfl", error) from None
+
+    class Watch(TrainingProcessCallback):  # type: ignore[misc, unused-ignore]
+        """Notes when each round ends."""
+
+        def __init__(self) -> None:
+            self.times_s: list[float] = [time.perf_counter()]
+
+        def after_central_iteration(
+            self, aggregate_metrics: Any, model: Any, *, central_iteration: int
+        ) -> tuple[bool, Any]:
+            self.times_s.append(time.perf_counter())
+            return False, Metrics()
+
+    module = _pfl_module(workload)
+    model = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0))
+    data = _pfl_data(workload)
+    training, watch = workload.training, Watch()
+    # It prints every round's metrics.
+    with contextlib.redirect_stdout(io.StringIO()):
+        FederatedAveraging().run(
+            NNAlgorithmParams(
+                central_num_iterations=rounds,
+                evaluation_frequency=rounds + 1,
+                train_cohort_size=workload.clients,
+                val_cohort_size=0,
+            ),
+            SimulatedBackend(training_data=data, val_data=data),
+            model,
+            NNTrainHyperParams(
+                local_batch_size=training.batch_size,
+                local_num_epochs=training.local_epochs,
+                local_learning_rate=training.learning_rate,
+            ),
+            NNEvalHyperParams(local_batch_size=training.batch_size),
+            callbacks=[watch],
+        )
+    return PeerTiming.between(watch.times_s)
+
+
+def _pfl_module(workload: EngineWorkload) -> torch.nn.Module:
+    """Gives a net the two methods that pfl asks for."""
+    from pfl.metrics import Weighted
+
+    module = workload.net.build(workload.shape, 10, seed=0)
+
+    def loss(inputs: torch.Tensor, labels: torch.Tensor, is_eval: bool = False) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(module(inputs), labels)
+
+    def metrics(inputs: torch.Tensor, labels: torch.Tensor) -> dict[str, Any]:
+        return {"loss": Weighted(loss(inputs, labels).item() * len(labels), len(labels))}
+
+    module.loss, module.metrics = loss, metrics  # type: ignore[assignment]
+    return module
+
+
+def _pfl_data(workload: EngineWorkload) -> Any:
+    from pfl.data.federated_dataset import FederatedDataset
+    from pfl.data.pytorch import PyTorchTensorDataset
+
+    examples = examples_for(workload)
+    inputs = scaled(torch.from_numpy(examples.train_inputs), torch.float32)
+    labels = torch.from_numpy(examples.train_labels)
+    rows = shards(examples, workload.clients)
+
+    def in_turn() -> Iterator[int]:
+        while True:
+            yield from range(workload.clients)
+
+    turn = in_turn()
+    return FederatedDataset(
+        lambda user: PyTorchTensorDataset((inputs[rows[user]], labels[rows[user]]), user_id=str(user)),
+        lambda: next(turn),
+    )
+
+
+@dataclass(frozen=True)
+class FlowerRun:
+    """What Flower did with a workload."""
+
+    times_s: list[float]
+    """When the first round began and each round ended."""
+    steps: list[int]
+    """Batches trained in each round, over all clients."""
+    state: dict[str, torch.Tensor]
+    """The model after the last round."""
+
+
+def time_flower(workload: EngineWorkload, *, rounds: int, workers: int = 2) -> PeerTiming:
+    """Times rounds of a workload in Flower's simulation engine on Ray, all clients in the cohort."""
+    return PeerTiming.between(run_flower(workload, rounds=rounds, workers=workers).times_s)
+
+
+def run_flower(workload: EngineWorkload, *, rounds: int, workers: int = 2) -> FlowerRun:
+    """Runs rounds of a workload in Flower, on so many workers of one core each.
+
+    The first round begins when the server is ready, so that starting Ray and its workers counts towards it.
+    """
+    with _quiet_flower():
+        try:
+            import ray  # noqa: F401  # Without it, Flower would end the process.
+            from flwr.app import ArrayRecord, Context
+            from flwr.clientapp import ClientApp
+            from flwr.serverapp import Grid, ServerApp
+            from flwr.serverapp.strategy import FedAvg
+            from flwr.simulation import run_simulation
+        except ImportError as error:
+            raise _missing("flwr", error) from None
+
+        times_s: list[float] = []
+        steps: list[int] = []
+        latest: list[Any] = []
+
+        class Checked(FedAvg):  # type: ignore[misc, unused-ignore]
+            """Fails where FedAvg would go on with the clients it has: a round of fewer is not the round to time."""
+
+            def aggregate_train(self, server_round: int, replies: Any) -> Any:
+                replies = list(replies)
+                for reply in replies:
+                    if reply.has_error():
+                        raise RunError(f"a client failed in Flower: {reply.error.reason}")
+                if len(replies) != workload.clients:
+                    raise RunError(f"{len(replies)} of {workload.clients} clients answered in Flower")
+                steps.append(sum(int(reply.content["metrics"]["steps"]) for reply in replies))
+                return super().aggregate_train(server_round, replies)
+
+        def note(server_round: int, arrays: Any) -> None:
+            times_s.append(time.perf_counter())
+            latest[:] = [arrays]
+
+        server, client = ServerApp(), ClientApp()
+
+        @server.main()  # type: ignore[untyped-decorator, unused-ignore]
+        def main(grid: Grid, context: Context) -> None:
+            module = workload.net.build(workload.shape, 10, seed=0)
+            # Nodes are still being registered when the first round is made up, so that a fraction is of too few.
+            everyone = {"min_train_nodes": workload.clients, "min_available_nodes": workload.clients}
+            Checked(fraction_evaluate=0.0, **everyone).start(
+                grid, ArrayRecord(module.state_dict()), num_rounds=rounds, evaluate_fn=note
+            )
+
+        client.train()(functools.partial(_flower_client, workload))
+        run_simulation(
+            server,
+            client,
+            num_supernodes=workload.clients,
+            backend_config={
+                "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+                "init_args": {
+                    "address": "local",
+                    "num_cpus": workers,
+                    "log_to_driver": False,
+                    "logging_level": "ERROR",
+                },
+            },
+        )
+    return FlowerRun(times_s, steps, dict(latest[0].to_torch_state_dict()))
+
+
+@functools.cache
+def _flower_loop(workload: EngineWorkload) -> PlainLoop:
+    """Made once in every worker: net and samples are at hand from its second client on."""
+    return PlainLoop(workload, torch.device("cpu"), clients=workload.clients)
+
+
+def _flower_client(workload: EngineWorkload, message: Any, context: Any) -> Any:
+    """Trains one client in a worker, on the very batches the engine would give it."""
+    from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+
+    loop = _flower_loop(workload)
+    module = loop.path.module
+    module.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    start = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
+    which = np.array([context.node_config["partition-id"]])
+    _, steps = loop.train(start, which, message.content["config"]["server-round"] - 1)
+    metrics = MetricRecord({"num-examples": workload.samples, "steps": int(steps[0])})
+    content = RecordDict({"arrays": ArrayRecord(module.state_dict()), "metrics": metrics})
+    return Message(content, reply_to=message)
+
+
+@contextlib.contextmanager
+def _quiet_flower() -> Iterator[None]:
+    """Keeps Flower and Ray from logging, from reporting home, and from leaving traces in the environment."""
+    before, logger = dict(os.environ), logging.getLogger("flwr")
+    with tempfile.TemporaryDirectory() as home:
+        os.environ.update(
+            # Read when Flower is imported.
+            FLWR_TELEMETRY_ENABLED="0",
+            # Flower writes an id of this machine there, even where it reports nothing.
+            FLWR_HOME=home,
+            RAY_USAGE_STATS_ENABLED="0",
+            # Ray warns of a change to come, which clients on the CPU do not meet.
+            RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0",
+        )
+        # Flower sets its own logger's level when it is imported, but not this switch.
+        logger.disabled = True
+        try:
+            yield
+        finally:
+            logger.disabled = False
+            os.environ.clear()
+            os.environ.update(before)

@@ -1,0 +1,29 @@
+"""`fdsim new`: a commented scenario and a device model of one's own to start from."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from fdsim.errors import InputError
+
+_FILES = {"scenario.toml": "scenario.toml", "my_models.py": "my_models.py.txt"}
+
+
+def make_starter(folder: Path) -> str:
+    """Writes the starter files into a new folder and says what to type next."""
+    for name in _FILES:
+        if (folder / name).exists():
+            raise InputError(
+                str(folder / name), "is there already", "choose another folder; nothing was written"
+            )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, template in _FILES.items():
+            text = resources.files("fdsim.cli").joinpath("templates", template).read_text(encoding="utf-8")
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            str(folder), f"cannot be written ({error.strerror})", "choose another folder"
+        ) from None
+    return f"made {', '.join(_FILES)} in {folder}. Next: cd {folder} && fdsim run scenario.toml"

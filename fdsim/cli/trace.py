@@ -1,0 +1,78 @@
+"""`fdsim trace …`: make, import and look at traces without any learning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Make and look at dropout traces.", no_args_is_help=True)
+
+
+@app.command()
+def make(
+    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (TOML).")],
+    out: Annotated[Path, typer.Option("--out", metavar="F.parquet", help="Where to write the trace.")],
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key.")
+    ] = None,
+) -> None:
+    """Simulate the fleet only and write its trace."""
+    from rich.console import Console
+
+    from fdsim.prepare import prepare
+    from fdsim.progress import Terminal
+    from fdsim.run import make_trace
+    from fdsim.scenario import load_scenario
+
+    loaded = load_scenario(scenario, sets or [])
+    with Terminal(Console(), loaded.rounds) as view:
+        trace = make_trace(prepare(loaded), out, view)
+    typer.echo(f"{out}: {trace.clients} clients, {trace.rounds} rounds, hash {trace.content_hash}")
+
+
+@app.command("import")
+def import_(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="flash|fedscale|csv", help="What the file is: FLASH JSON, FedScale, or CSV."),
+    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to read.")],
+    out: Annotated[Path, typer.Option("--out", metavar="F.parquet", help="Where to write the availability.")],
+) -> None:
+    """Turn a measured availability trace into one that fleets can replay."""
+    from fdsim.catalogue import nearest
+    from fdsim.errors import TraceError
+    from fdsim.trace.availability import write_availability
+    from fdsim.trace.importers.fedscale import read_fedscale
+    from fdsim.trace.importers.flash import read_flash
+    from fdsim.trace.importers.interval_csv import read_interval_csv
+
+    readers = {"flash": read_flash, "fedscale": read_fedscale, "csv": read_interval_csv}
+    if source not in readers:
+        raise TraceError("source", f"no importer called '{source}'" + nearest(source, list(readers)))
+    if not file.is_file():
+        raise TraceError(str(file), "there is no such file")
+    devices = readers[source](file)
+    write_availability(out, devices, f"{source} {file.name}")
+    days = sum(d.end_s - d.begin_s for d in devices) / 86_400.0
+    typer.echo(f"{out}: {len(devices)} devices, {days:.1f} device-days")
+    typer.echo(f'replay it with connectivity = {{ kind = "replay", path = "{out}" }} and usage likewise')
+
+
+@app.command()
+def stats(
+    file: Annotated[Path, typer.Argument(metavar="F.parquet", help="A trace, or an imported availability.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="STATS.parquet", help="Also write every number here.")
+    ] = None,
+) -> None:
+    """Show who drops out, when, why and for how long."""
+    from fdsim.trace.stats_table import show, stats_rows, write_stats
+
+    rows = stats_rows(file)
+    show(rows)
+    if out is not None:
+        write_stats(rows, out)
+        typer.echo(f"{out}: {len(rows)} numbers (table, key, value)")

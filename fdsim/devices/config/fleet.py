@@ -1,0 +1,87 @@
+"""The `[[fleet]]` tables of a scenario: groups of like devices."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, PositiveInt, model_validator
+
+from fdsim.catalogue import Chosen, Table
+from fdsim.devices.config.outages import Crash
+from fdsim.devices.config.profiles import merged, profile
+from fdsim.devices.models.battery import Battery
+from fdsim.devices.models.compute import Compute
+from fdsim.devices.models.connectivity import Connectivity
+from fdsim.devices.models.usage import Usage
+from fdsim.errors import InputError
+
+Watts = Annotated[float, Field(ge=0, le=2000)]
+Soc = Annotated[float, Field(ge=0, le=1)]
+
+
+class Power(Table):
+    """What a device draws besides its radio, W."""
+
+    idle_w: Watts = Field(description="always, while it is on")
+    screen_w: Watts = Field(description="added while the screen is on")
+    train_w: Watts = Field(description="added while it trains")
+
+
+class Radio(Table):
+    """What a device's radio adds while it transfers, W."""
+
+    wifi_tx_w: Watts
+    wifi_rx_w: Watts
+    cellular_tx_w: Watts = 0.0
+    cellular_rx_w: Watts = 0.0
+
+
+class DeviceGroup(Table):
+    """One `[[fleet]]` entry: `count` devices of a profile, any field of which may be set otherwise.
+
+    Devices are numbered over the groups in the order of the file; client k owns device k.
+    """
+
+    profile: str = Field(
+        default="midrange_phone", description="where the fields below start from; `fdsim list profiles`"
+    )
+    count: PositiveInt = Field(description="number of devices")
+    battery: Annotated[Battery, Chosen("battery")]
+    connectivity: Annotated[Connectivity, Chosen("connectivity")]
+    usage: Annotated[Usage, Chosen("usage")]
+    compute: Annotated[Compute, Chosen("compute")]
+    power: Power
+    radio: Radio
+    initial_soc: tuple[Soc, Soc] = Field(
+        default=(0.2, 1.0), description="charge at the start, uniform between these"
+    )
+    low_soc: Soc = Field(default=0.15, description="below this charge the device takes no work")
+    boot_soc: Soc = Field(default=0.03, description="an empty device starts again when charged to this")
+    handshakes: int = Field(default=3, ge=0, le=100, description="round trips before a transfer's first byte")
+    site: str = Field(
+        default="", description="the place whose power and Wi-Fi these devices share, for [[trouble]]"
+    )
+    cell: str = Field(
+        default="", description="the cell these devices are under, for [[cells]] and [[trouble]]"
+    )
+    crash: Crash | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _start_from_profile(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        name = value.get("profile", "midrange_phone")
+        try:
+            base = profile(str(name))
+        except InputError as error:
+            raise ValueError(error.problem) from None
+        # A component that is already built stands for itself; tables are laid over the profile's.
+        return merged(base, value)
+
+    @model_validator(mode="after")
+    def _possible(self) -> DeviceGroup:
+        low, high = self.initial_soc
+        if low > high:
+            raise ValueError(f"initial_soc = [{low}, {high}] must be [lowest, highest]")
+        return self

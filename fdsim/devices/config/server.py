@@ -1,0 +1,51 @@
+"""The `[server]` table of a scenario: when rounds happen, whom they ask, and what they ask of a device."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveFloat
+
+from fdsim.catalogue import Chosen, Table
+from fdsim.devices.models.selection import All, Selection
+
+
+class Eligibility(Table):
+    """What a device must be like to take part, in the words of mobile job schedulers."""
+
+    requires_charging: bool = Field(default=False, description="the charger is in")
+    requires_unmetered: bool = Field(default=True, description="on Wi-Fi, throughout the round")
+    requires_idle: bool = Field(default=False, description="the screen is off")
+    min_soc: float = Field(
+        default=0.0, ge=0, le=1, description="least charge; a device's own low_soc holds besides"
+    )
+
+
+class Server(Table):
+    """The `[server]` table: the clock and the rules of the rounds."""
+
+    deadline_s: PositiveFloat = Field(
+        default=120.0, description="time a client has from the start of a round, s"
+    )
+    round_interval_s: PositiveFloat = Field(
+        default=1800.0, description="time from one round's start to the next, s"
+    )
+    start_hour: float = Field(default=0.0, ge=0, lt=24, description="hour of day 0 at which round 0 starts")
+    selection: Annotated[Selection, Chosen("selection")] = Field(default_factory=All)
+    over_selection: float = Field(
+        default=1.0,
+        ge=1,
+        le=10,
+        description="asks so many times the target and closes when the target has reported",
+    )
+    min_reports_frac: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="quorum: a round with fewer reports than this share of its target is abandoned",
+    )
+    on_lapse: Literal["abort", "pause"] = Field(
+        default="abort",
+        description="what a device does when it is no longer eligible in the middle of a round",
+    )
+    eligibility: Eligibility = Field(default_factory=Eligibility)

@@ -1,0 +1,177 @@
+"""One cohort over several shards: processes, machines or GPUs that each train a slice of a round's clients.
+
+What a shard sends back is what the round needs and no more: a weighted sum [P] and losses where the strategy only
+averages, sketches [C, m] besides where it compares sketches, whole updates [C, P] only where it stores or compares
+those. Shards remember nothing between calls, so one that is lost can be replaced in the middle of a round.
+
+Sums are taken shard by shard, so results agree with one process within rounding: 1e-9 relative in float64, 1e-4 in
+float32 over a short run, and not to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fdsim.learning.counterfactual import pour
+from fdsim.learning.similarity import Sketch
+from fdsim.learning.trainer import Digest, Evaluation, Needs, Trainer
+from fdsim.strategies.base import Setting
+
+if TYPE_CHECKING:
+    from fdsim.learning.engine import Task
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a shard is asked to do in a round: which clients, and what to send back of them."""
+
+    clients: np.ndarray
+    """[C]"""
+    round_index: int
+    work_frac: np.ndarray | None
+    """[C]"""
+    weights: np.ndarray | None
+    """[C] for a weighted sum; None wants whole updates."""
+    sketch_dim: int | None = None
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a shard sends back, as arrays; clients in the order in which they were trained."""
+
+    clients: np.ndarray
+    losses: np.ndarray
+    updates: np.ndarray | None
+    """[C, P]"""
+    weighted: np.ndarray | None
+    """[P]"""
+    sketches: np.ndarray | None
+    """[C, m]"""
+
+
+class Shard(Protocol):
+    """A place that trains; `begin` returns at once with something `collect` waits for."""
+
+    def begin(self, start: Any, order: Order) -> Any: ...
+    def collect(self, handle: Any) -> Parts: ...
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    clients: np.ndarray
+    updates: Tensor
+    losses: Tensor
+
+
+class ShardedCohort:
+    """A trainer whose clients are trained by shards; evaluation stays with the trainer at home."""
+
+    def __init__(self, home: Trainer, shards: Sequence[Shard], publish: Any) -> None:
+        self._home, self._shards = home, list(shards)
+        #: Puts the parameters where all shards can fetch them, once per round.
+        self._publish = publish
+
+    def initial(self) -> Tensor:
+        """Answers with the parameters [P] a run starts from."""
+        return self._home.initial()
+
+    def evaluate(self, params: Tensor) -> Evaluation:
+        """Tests parameters."""
+        return self._home.evaluate(params)
+
+    def learning_rate(self, round_index: int) -> float:
+        """Answers with η_L of a round."""
+        return self._home.learning_rate(round_index)
+
+    def train(
+        self, start: Tensor, clients: np.ndarray, round_index: int, work_frac: np.ndarray | None = None
+    ) -> Iterator[_Chunk]:
+        """Yields whole updates, one chunk per shard."""
+        for parts in self._ask(start, clients, round_index, work_frac, None):
+            if parts.updates is None:
+                raise ValueError("a shard sent no updates back")
+            yield _Chunk(np.array(parts.clients), _to(start, parts.updates), _to(start, parts.losses))
+
+    def digest(
+        self, start: Tensor, clients: np.ndarray, round_index: int, work_frac: np.ndarray | None, needs: Needs
+    ) -> Iterator[Digest]:
+        """Yields weighted sums, losses and sketches, one digest per shard."""
+        for parts in self._ask(start, clients, round_index, work_frac, needs):
+            if parts.weighted is None:
+                raise ValueError("a shard sent no weighted sum back")
+            sketches = None if parts.sketches is None else _to(start, parts.sketches)
+            yield Digest(
+                np.array(parts.clients), _to(start, parts.weighted), sketches, _to(start, parts.losses)
+            )
+
+    def _ask(
+        self,
+        start: Tensor,
+        clients: np.ndarray,
+        round_index: int,
+        work_frac: np.ndarray | None,
+        needs: Needs | None,
+    ) -> Iterator[Parts]:
+        """Gives every shard its slice, then waits for them in turn: their order never depends on who is faster."""
+        clients = np.asarray(clients)
+        published = self._publish(start.detach().cpu().numpy())
+        under_way = []
+        for number, shard in enumerate(self._shards):
+            slice_ = np.arange(number, len(clients), len(self._shards))
+            if len(slice_):
+                order = Order(
+                    clients=clients[slice_],
+                    round_index=round_index,
+                    work_frac=None if work_frac is None else np.asarray(work_frac)[slice_],
+                    weights=None if needs is None else needs.weights[slice_],
+                    sketch_dim=None if needs is None else needs.sketch_dim,
+                )
+                under_way.append((shard, shard.begin(published, order)))
+        for shard, handle in under_way:
+            yield shard.collect(handle)
+
+
+def _to(start: Tensor, array: np.ndarray) -> Tensor:
+    return _tensor(array).to(device=start.device, dtype=start.dtype)
+
+
+def _tensor(array: np.ndarray) -> Tensor:
+    # Arrays that came through an object store are read-only, which torch tensors cannot be: hence the copy.
+    return torch.from_numpy(np.array(array))
+
+
+def carry_out(task: Task, start: np.ndarray, order: Order) -> Parts:
+    """Does what a shard is asked to do, with a task of its own."""
+    setting: Setting = task.setting
+    params = _tensor(start).to(device=setting.accelerator, dtype=setting.dtype)
+    place = {int(client): at for at, client in enumerate(order.clients)}
+    weighted = None if order.weights is None else torch.zeros_like(params)
+    sketch = None
+    if order.sketch_dim is not None:
+        sketch = Sketch(setting, order.sketch_dim, round_index=order.round_index)
+    clients: list[np.ndarray] = []
+    losses: list[Tensor] = []
+    updates: list[Tensor] = []
+    sketches: list[Tensor] = []
+    for chunk in task.trainer.train(params, order.clients, order.round_index, work_frac=order.work_frac):
+        clients.append(chunk.clients)
+        losses.append(chunk.losses)
+        if weighted is None or order.weights is None:
+            updates.append(chunk.updates)
+            continue
+        pour(weighted, order.weights[[place[int(client)] for client in chunk.clients]], chunk.updates)
+        if sketch is not None:
+            sketches.append(sketch.of(chunk.updates))
+    return Parts(
+        clients=np.concatenate(clients),
+        losses=torch.cat(losses).cpu().numpy(),
+        updates=torch.cat(updates).cpu().numpy() if updates else None,
+        weighted=None if weighted is None else weighted.cpu().numpy(),
+        sketches=torch.cat(sketches).cpu().numpy() if sketches else None,
+    )

@@ -1,0 +1,99 @@
+"""`fdsim explain`: what a scenario will do, told before it is run."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from fdsim.prepare import Prepared, prepare
+from fdsim.progress import Silent
+from fdsim.run import participation_rounds
+from fdsim.scenario import load_scenario
+from fdsim.trace import Cause, Outcome, TraceRound
+
+
+def explain_scenario(path: Path, overrides: list[str], rounds: int) -> None:
+    """Prints what a scenario asks for, who would drop out of its first rounds, and what the run will take."""
+    prepared = prepare(load_scenario(path, overrides))
+    console = Console()
+    began_s = time.perf_counter()
+    trace = list(islice(participation_rounds(prepared, Silent()), rounds))
+    fleet_s_per_round = (time.perf_counter() - began_s) / len(trace)
+    table = Table(show_header=False, title=f"{prepared.scenario.name}: a forecast", title_justify="left")
+    for name, value in {
+        **_task_lines(prepared),
+        **_dropout_lines(trace),
+        **_cost_lines(prepared, trace, fleet_s_per_round),
+    }.items():
+        table.add_row(name, value)
+    console.print(table)
+
+
+def _task_lines(prepared: Prepared) -> dict[str, str]:
+    cost = prepared.workload.cost
+    counts = [len(rows) for rows in prepared.indices]
+    clusters = "none" if prepared.true_cluster is None else str(len(np.unique(prepared.true_cluster)))
+    return {
+        "clients": f"{len(counts)}, {min(counts)} to {max(counts)} samples each, true clusters: {clusters}",
+        "net": f"{cost.parameters:,} parameters, {cost.forward_flops / 1e6:.3g} MFLOP per sample forward",
+        "a local round": f"{prepared.workload.train_flops.mean() / 1e9:.3g} GFLOP, "
+        f"{prepared.workload.bytes_down / 1e6:.3g} MB down, {prepared.workload.bytes_up / 1e6:.3g} MB up",
+    }
+
+
+def _dropout_lines(trace: list[TraceRound]) -> dict[str, str]:
+    selected = sum(len(r.selected) for r in trace)
+    dropped = sum(len(r.dropped) for r in trace)
+    causes: Counter[int] = Counter()
+    for r in trace:
+        causes.update(r.cause[r.outcome == Outcome.dropped].tolist())
+    named = ", ".join(
+        f"{Cause(code).name} {n / max(1, dropped):.0%}" for code, n in causes.most_common() if code >= 0
+    )
+    lengths = [r.round_end_s - r.round_start_s for r in trace]
+    return {
+        f"dropout, first {len(trace)} rounds": f"{dropped / max(1, selected):.1%}"
+        + (f" ({named})" if named else ""),
+        "a round lasts": f"{np.mean(lengths):.3g} s simulated, on average",
+    }
+
+
+def _cost_lines(prepared: Prepared, trace: list[TraceRound], fleet_s_per_round: float) -> dict[str, str]:
+    from fdsim.learning.cohort.memory import memory_needed
+    from fdsim.prepare import make_task
+
+    scenario = prepared.scenario
+    task = make_task(prepared)
+    memory = memory_needed(task.trainer, scenario.strategies, scenario.clients)
+    typical = sorted((r.completed for r in trace), key=len)[len(trace) // 2]
+    everybody = np.arange(scenario.clients)
+    params = task.trainer.initial()
+    seconds = 0.0
+    task.trainer.evaluate(params)
+    evaluate_s = _seconds(lambda: task.trainer.evaluate(params))
+    for strategy in scenario.strategies:
+        trains = everybody if strategy.trains_missing or task.counterfactual else typical
+        round_s = (
+            _seconds(lambda clients=trains: list(task.trainer.train(params, clients, 0)))
+            if len(trains)
+            else 0.0
+        )
+        seconds += scenario.rounds * (round_s + evaluate_s / task.evaluate_every)
+    seconds += fleet_s_per_round * scenario.rounds
+    return {
+        "accelerator": str(task.setting.accelerator),
+        "memory": f"about {memory / 1e6:,.0f} MB for data, nets and what strategies store",
+        "time": f"about {seconds:,.0f} s here (one round of each strategy tried, {scenario.rounds} asked for)",
+    }
+
+
+def _seconds(work: object) -> float:
+    began_s = time.perf_counter()
+    work()  # type: ignore[operator]
+    return time.perf_counter() - began_s

@@ -1,0 +1,246 @@
+"""`fdsim verify RUN`: does the same scenario, run again, give the same numbers?
+
+The contract: with the same versions and the same kind of accelerator, every value of every table is identical, bit by
+bit, real time (columns wall_…) left out. Across stack sizes, training paths and thread counts the sums are added in
+another order; there the values agree within `TOLERANCE`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from fdsim.errors import RunFolderError
+from fdsim.telemetry.manifest import versions
+from fdsim.telemetry.reader import Run, open_run
+from fdsim.telemetry.rows import clients_table, rounds_table, similarity_table
+from fdsim.telemetry.schema import TABLES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fdsim.telemetry.schema import ClientRows, RoundRow, SimilaritySnapshot
+
+#: How far values may lie apart, relative to the larger one or 1, when something other than the seed differs.
+TOLERANCE = 1e-4
+#: Columns that jump when values which are equal but for rounding change places; a tolerance leaves them out.
+JUMPS = frozenset({"cluster_agreement"})
+#: Rounds that --quick runs again.
+QUICK_ROUNDS = 3
+
+_KEYS = {"trace": ("round", "client"), "rounds": ("round",), "clients": ("round", "client")}
+_PAIR = ("round", "first", "second")
+#: What may change numbers; another pandas, say, may not.
+_MATTERS = ("python", "fdsim", "torch", "torchvision", "numpy", "scipy", "scikit-learn", "simpy")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first place where two runs differ."""
+
+    table: str
+    strategy: str | None
+    place: str
+    column: str
+    recorded: object
+    again: object
+
+    def __str__(self) -> str:
+        whose = f" of {self.strategy}" if self.strategy else ""
+        return f"{self.table}{whose}, {self.place}, {self.column}: {self.recorded} was recorded, now {self.again}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a verification found."""
+
+    rounds: int
+    """Rounds of each strategy that were compared."""
+    difference: Difference | None
+    changed: tuple[str, ...]
+    """What is not as it was when the run was made: 'torch 2.7 → 2.8'."""
+
+
+def first_difference(
+    table: str, recorded: pd.DataFrame, again: pd.DataFrame, *, tolerance: float = 0.0
+) -> Difference | None:
+    """Compares two tables value by value, in order of rounds; NaN and null equal themselves."""
+    strategies = list(dict.fromkeys(recorded["strategy"])) if "strategy" in recorded else [None]
+    for strategy in strategies:
+        one, other = (_of(frame, strategy) for frame in (recorded, again))
+        found = _first(table, strategy, one, other, tolerance)
+        if found is not None:
+            return found
+    return None
+
+
+def _of(frame: pd.DataFrame, strategy: str | None) -> pd.DataFrame:
+    if strategy is None:
+        return frame
+    return frame[frame["strategy"] == strategy].drop(columns="strategy").reset_index(drop=True)
+
+
+def _first(
+    table: str, strategy: str | None, one: pd.DataFrame, other: pd.DataFrame, tolerance: float
+) -> Difference | None:
+    shared = min(len(one), len(other))
+    wall = {column.name for column in TABLES.get(table, ()) if column.is_wall_time}
+    skipped = wall | JUMPS if tolerance else wall
+    columns = [name for name in one.columns if name not in skipped]
+    unequal = np.column_stack(
+        [_unequal(one[c].head(shared), other[c].head(shared), tolerance) for c in columns]
+    )
+    rows = np.flatnonzero(unequal.any(axis=1))
+    if len(rows):
+        row, column = int(rows[0]), columns[int(np.argmax(unequal[rows[0]]))]
+        return Difference(
+            table, strategy, _place(table, one, row), column, one[column][row], other[column][row]
+        )
+    if len(one) != len(other):
+        return Difference(table, strategy, f"after {shared} rows", "rows", len(one), len(other))
+    return None
+
+
+def _unequal(one: pd.Series, other: pd.Series, tolerance: float) -> np.ndarray:
+    a, b = (_plain(series) for series in (one, other))
+    if a.dtype == object or b.dtype == object:
+        return np.asarray(a != b, dtype=bool)
+    both_nan = np.isnan(a) & np.isnan(b)
+    if tolerance:
+        scale = np.maximum(1.0, np.maximum(np.abs(a), np.abs(b)))
+        return np.asarray(~((np.abs(a - b) <= tolerance * scale) | both_nan))
+    return np.asarray(~((a == b) | both_nan))
+
+
+def _plain(series: pd.Series) -> np.ndarray:
+    """Words as objects with '' for null, numbers as float64 with NaN (exact: all integers here are below 2⁵³)."""
+    if series.dtype.kind in "iufb" and not hasattr(series.dtype, "categories"):
+        return series.to_numpy(dtype=np.float64, na_value=np.nan)
+    return series.astype(object).where(series.notna(), "").to_numpy()
+
+
+def _place(table: str, frame: pd.DataFrame, row: int) -> str:
+    return ", ".join(f"{key} {frame[key][row]}" for key in _KEYS.get(table, _PAIR))
+
+
+def compare_runs(recorded: Run, again: Run, *, tolerance: float = 0.0) -> Difference | None:
+    """Answers with the first difference between two runs; rounds the recorded one has not reached are left out."""
+    found = first_difference("trace", recorded.trace, again.trace, tolerance=tolerance)
+    for table in ("rounds", "clients", "similarity"):
+        if found is None:
+            one, other = recorded.read(table), again.read(table)
+            if recorded.status != "complete":
+                other = _as_far_as(one, other)
+            found = first_difference(table, one, other, tolerance=tolerance)
+    return found
+
+
+def _as_far_as(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+    last = one.groupby("strategy", observed=True)["round"].max()
+    return other[other["round"] <= other["strategy"].map(last).astype(float)].reset_index(drop=True)
+
+
+def verify_run(path: Path | str, *, quick: bool = False, tolerance: float = 0.0) -> Verdict:
+    """Runs a run's scenario again and compares; `quick` checks all hashes and the first rounds only."""
+    run = open_run(path)
+    check_hashes(run)
+    if quick:
+        rounds, found = _compare_first_rounds(run, tolerance)
+    else:
+        rounds, found = int(run.manifest["rounds"]), _compare_all(run, tolerance)
+    return Verdict(rounds, found, tuple(_changed(run)))
+
+
+def check_hashes(run: Run) -> None:
+    """Raises an error that names the file which is not as it was written: scenario, trace, events, any part."""
+    manifest = run.manifest
+    if run.scenario.content_hash != manifest["scenario_hash"]:
+        raise RunFolderError(
+            str(run.path / "scenario.toml"),
+            "the scenario is not the one the run was made from",
+            "restore it from a copy",
+        )
+    for table in ("trace", "rounds", "clients", "similarity"):
+        run.read(table, columns=["round"])
+    if manifest.get("events_hash"):
+        run.read("events", columns=["t_s"])
+
+
+def _changed(run: Run) -> Iterator[str]:
+    before, after = run.manifest["versions"], versions()
+    for package in _MATTERS:
+        if before.get(package) != after.get(package):
+            yield f"{package} {before.get(package)} → {after.get(package)}"
+
+
+def _compare_all(run: Run, tolerance: float) -> Difference | None:
+    from fdsim.run import RunChoices, run_scenario
+
+    with tempfile.TemporaryDirectory(prefix="fdsim-verify-") as folder:
+        again = run_scenario(
+            run.scenario, Path(folder) / "again", RunChoices(device=run.manifest["accelerator"])
+        )
+        return compare_runs(run, open_run(again), tolerance=tolerance)
+
+
+def _compare_first_rounds(run: Run, tolerance: float) -> tuple[int, Difference | None]:
+    from fdsim.prepare import prepare
+    from fdsim.progress import Silent
+    from fdsim.run import participation_rounds
+    from fdsim.trace import open_trace, to_table
+
+    prepared = prepare(run.scenario)
+    rounds = min(QUICK_ROUNDS, int(run.manifest["rounds"]))
+    again = to_table(islice(participation_rounds(prepared, Silent()), rounds)).to_pandas()
+    found = first_difference("trace", run.read("trace", rounds=(0, rounds - 1)), again, tolerance=tolerance)
+    if found is not None:
+        return rounds, found
+    from fdsim.learning.engine import begin, learn
+    from fdsim.prepare import make_task
+
+    task = make_task(prepared, device=run.manifest["accelerator"])
+    trace = open_trace(run.path / "trace.parquet")
+    for strategy in run.scenario.strategies:
+        results = list(islice(learn(strategy, task, trace, begin(strategy, task)), rounds))
+        rows = _Rows(
+            [r.row for r in results],
+            [r.clients for r in results],
+            [r.snapshot for r in results if r.snapshot],
+        )
+        found = _compare_rows(run, strategy.label, rows, tolerance)
+        if found is not None:
+            break
+    return rounds, found
+
+
+@dataclass(frozen=True)
+class _Rows:
+    rounds: list[RoundRow]
+    clients: list[ClientRows]
+    similarity: list[SimilaritySnapshot]
+
+    def tables(self) -> Iterator[tuple[str, pa.Table]]:
+        yield "rounds", rounds_table(self.rounds)
+        yield "clients", clients_table(self.clients)
+        yield "similarity", similarity_table(self.similarity)
+
+
+def _compare_rows(run: Run, label: str, rows: _Rows, tolerance: float) -> Difference | None:
+    for table, again in rows.tables():
+        if table == "clients" and not run.scenario.telemetry.clients:
+            continue
+        recorded = run.read(table, rounds=(0, len(rows.rounds) - 1), strategy=label)
+        shown = again.to_pandas().assign(strategy=label)
+        if run.status != "complete":
+            shown = _as_far_as(recorded, shown)
+        found = first_difference(table, recorded, shown, tolerance=tolerance)
+        if found is not None:
+            return found
+    return None

@@ -1,0 +1,70 @@
+"""How much memory a run will need on its accelerator, told before any training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from fdsim.learning.nets.cost import input_dtype
+
+if TYPE_CHECKING:
+    from fdsim.learning.config.training import Training
+    from fdsim.learning.trainer import Trainer
+    from fdsim.strategies.base import Strategy
+
+_OTHER_ACCELERATOR_BYTES = 4e9
+
+
+def activations(module: nn.Module, input_shape: tuple[int, ...]) -> int:
+    """Counts the numbers that one sample's forward pass leaves behind."""
+    counted = 0
+
+    def count(layer: nn.Module, inputs: object, output: object) -> None:
+        nonlocal counted
+        counted += output.numel() if isinstance(output, torch.Tensor) else 0
+
+    hooks = [layer.register_forward_hook(count) for layer in module.modules() if not list(layer.children())]
+    try:
+        with torch.no_grad():
+            module(torch.zeros(1, *input_shape, dtype=input_dtype(module)))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return counted
+
+
+def client_bytes(module: nn.Module, training: Training, input_shape: tuple[int, ...]) -> float:
+    """Estimates what one client of a stack takes: parameters and their gradients, and a batch's activations."""
+    parameters = sum(parameter.numel() for parameter in module.parameters())
+    copies = 3 + (training.momentum > 0) + (training.proximal_mu > 0)
+    # Each activation once for the forward and once for the backward pass, the batch itself as gathered and laid out.
+    per_sample = 2 * activations(module, input_shape) + 3 * int(torch.Size(input_shape).numel())
+    width = next(module.parameters()).element_size()
+    return float(width * (copies * parameters + training.batch_size * per_sample))
+
+
+def memory_needed(trainer: Trainer, strategies: Sequence[Strategy], clients: int) -> float:
+    """Estimates the bytes that data, stacks and the hungriest strategy need at once."""
+    from fdsim.learning.cohort.cohort import CohortTrainer
+
+    if not isinstance(trainer, CohortTrainer):
+        raise TypeError(f"{type(trainer).__name__} does not say what it needs")
+    row_bytes = trainer.parameters * torch.empty(0, dtype=trainer.dtype).element_size()
+    stacks = trainer.plan.lanes * trainer.plan.stack_size * (trainer.client_bytes + row_bytes)
+    hungriest = max(
+        (clients * row_bytes * (int(strategy.compares) + int(strategy.stores)) for strategy in strategies),
+        default=0,
+    )
+    return float(trainer.data_bytes + stacks + hungriest + 4 * row_bytes)
+
+
+def free_bytes(accelerator: torch.device) -> float:
+    """Answers with how much memory an accelerator has to spare."""
+    if accelerator.type == "cuda":
+        return float(torch.cuda.mem_get_info(accelerator)[0])
+    if accelerator.type == "mps":
+        return float(torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory())
+    return _OTHER_ACCELERATOR_BYTES

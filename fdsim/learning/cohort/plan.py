@@ -1,0 +1,103 @@
+"""How a cohort will be trained: along which path, in stacks of what size, in how many lanes.
+
+The choice follows fixed rules, calibrated by `fdsim bench engine`, and not a stopwatch: a choice that could fall
+differently from run to run could change the last bits of a result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import nn
+
+from fdsim.errors import ScenarioError
+from fdsim.learning.cohort.memory import free_bytes
+from fdsim.learning.config.acceleration import Acceleration
+from fdsim.learning.paths.direct_conv import kernel
+from fdsim.learning.paths.stacking import has_direct_convs, stack_of
+from fdsim.workload import NetCost
+
+#: Above this many parameters a CPU trains clients one by one: a stack of such nets no longer fits its caches.
+_LARGE_NET_PARAMETERS = 400_000
+#: Below this much work in a step of the whole cohort, a second thread costs more than it brings.
+_SMALL_STEP_FLOPS = 30e6
+#: Stacks larger than this gain nothing more on a CPU.
+_CPU_STACK_SIZE = 10
+#: The share of a GPU's free memory that a stack may fill.
+_MEMORY_FRAC = 0.6
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The choice made for a run."""
+
+    path: Literal["plain", "vmap", "stacked"]
+    stack_size: int
+    lanes: int
+    compiled: bool = False
+    direct: bool = False
+    """Whether convolutions of few channels are done by our own kernel; see direct_conv.py."""
+
+
+@dataclass(frozen=True)
+class Cohorts:
+    """What a plan hangs on: the net, the size of a step, and how many clients there can be."""
+
+    module: nn.Module
+    cost: NetCost
+    batch_size: int
+    client_bytes: float
+    clients: int
+
+
+def plan_for(acceleration: Acceleration, cohorts: Cohorts, accelerators: tuple[torch.device, ...]) -> Plan:
+    """Chooses path, stack size and lanes, as far as the `[acceleration]` table leaves them open."""
+    on_cpu = accelerators[0].type == "cpu"
+    path = _path(acceleration, cohorts, on_cpu=on_cpu)
+    lanes = len(accelerators)
+    step_flops = 3.0 * cohorts.cost.forward_flops * cohorts.batch_size * cohorts.clients
+    if on_cpu and step_flops >= _SMALL_STEP_FLOPS:
+        lanes = min(torch.get_num_threads(), cohorts.clients)
+    # On CPUs compiled stacks measured no faster than eager ones, after minutes of compiling.
+    compiled = accelerators[0].type == "cuda" if acceleration.compile == "auto" else acceleration.compile
+    direct = on_cpu and path == "stacked" and _direct(acceleration, cohorts.module, compiled=compiled)
+    if isinstance(acceleration.stack_size, int):
+        return Plan(path, acceleration.stack_size, lanes, compiled, direct)
+    if on_cpu or accelerators[0].type == "meta":
+        size = 1 if path == "plain" else _CPU_STACK_SIZE if lanes > 1 else 2 * _CPU_STACK_SIZE
+    else:
+        size = max(1, int(_MEMORY_FRAC * free_bytes(accelerators[0]) / cohorts.client_bytes))
+    return Plan(path, min(size, max(1, -(-cohorts.clients // lanes))), lanes, compiled, direct)
+
+
+def _direct(acceleration: Acceleration, module: nn.Module, *, compiled: bool) -> bool:
+    # torch.compile cannot look into the kernel, and it knows no half precision.
+    return (
+        acceleration.convolutions == "auto"
+        and acceleration.product_dtype is None
+        and not compiled
+        and has_direct_convs(module)
+        and kernel(acceleration.dtype) is not None
+    )
+
+
+def _path(
+    acceleration: Acceleration, cohorts: Cohorts, *, on_cpu: bool
+) -> Literal["plain", "vmap", "stacked"]:
+    stackable = stack_of(cohorts.module) is not None
+    if acceleration.path == "stacked" and not stackable:
+        raise ScenarioError(
+            "acceleration.path",
+            "'stacked' does not know all layers of this net",
+            'choose path = "auto" or "vmap", or build the net as an nn.Sequential of known layers',
+        )
+    if acceleration.path != "auto":
+        return acceleration.path
+    if on_cpu and cohorts.cost.parameters > _LARGE_NET_PARAMETERS:
+        return "plain"
+    if stackable:
+        return "stacked"
+    # On a CPU vmap gains little or nothing over a plain loop for convolutions; on a GPU it saves launches.
+    return "plain" if on_cpu else "vmap"

@@ -1,0 +1,47 @@
+"""The stacked path: all clients of a stack trained as one net, for nets made of known layers."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from fdsim.learning.local.samples import Samples
+from fdsim.learning.paths.compiled import Compiled
+from fdsim.learning.paths.execution import Manner
+from fdsim.learning.paths.stack_loop import Leaves, StackLoop, Step
+from fdsim.learning.paths.stacked_layers import Signal
+from fdsim.learning.paths.stacking import stack_of
+
+
+class StackedPath(StackLoop):
+    """Trains a stack of clients as one net."""
+
+    def __init__(self, module: nn.Module, samples: Samples, how: Manner) -> None:
+        super().__init__(module, samples, how)
+        net = stack_of(module, direct=how.direct)
+        if net is None:
+            raise ValueError("the stacked path does not know all layers of this module")
+        self.net = net
+        self._losses = Compiled(self.losses) if how.compiled else self.losses
+
+    def stack(self, start: torch.Tensor, clients: int) -> Leaves:
+        return self.net.stack([slot.of(start) for slot in self.slots.slots], clients)
+
+    def unstack(self, leaves: Leaves, clients: int) -> Leaves:
+        return self.net.unstack(leaves, clients)
+
+    def gradients(self, leaves: Leaves, step: Step) -> tuple[Leaves, torch.Tensor]:
+        losses = self._losses(leaves, step)
+        found = torch.autograd.grad(losses.sum() * self.loss_scale, leaves)
+        return list(found), losses.detach()
+
+    def losses(self, leaves: Leaves, step: Step) -> torch.Tensor:
+        """Answers with each client's batch loss [C]."""
+        with self.how.mixed_precision():
+            signal = Signal(step.inputs, step.inputs.shape[0], keys=step.keys)
+            logits = self.net.forward(signal, leaves).as_rows().values
+        each = cross_entropy(
+            logits.flatten(0, 1).to(step.weights.dtype), step.labels.flatten(), reduction="none"
+        )
+        return (each.view(step.labels.shape) * step.weights).sum(dim=1)

@@ -1,0 +1,87 @@
+"""Convolutions of a stack by the kernel of direct_conv.py, each with the pooling and ReLU that follow it."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from fdsim.learning.paths.direct_conv import MOST_CHANNELS, ConvShape, DirectConv, padded
+from fdsim.learning.paths.stacked_layers import Elementwise, Leaves, Signal, StackedConv, StackedLayer
+
+
+class StackedDirectConv(StackedLayer):
+    """C convolutions, client by client, and what follows them while an image is in the cache."""
+
+    def __init__(self, layer: nn.Conv2d, *, pool: bool, relu: bool) -> None:
+        self.layer, self.pool, self.relu = layer, pool, relu
+        self.parameters = 1 if layer.bias is None else 2
+
+    def stack(self, parameters: Leaves, clients: int) -> Leaves:
+        weight = parameters[0]
+        outputs, inputs, rows, columns = weight.shape
+        wide = weight.new_zeros(rows, columns, inputs, padded(outputs))
+        wide[..., :outputs] = weight.permute(2, 3, 1, 0)
+        bias = weight.new_zeros(padded(outputs))
+        for given in parameters[1:]:
+            bias[:outputs] = given
+        leaves = [wide.view(rows, columns * inputs, -1), bias][: self.parameters]
+        return [leaf.expand(clients, *leaf.shape).clone() for leaf in leaves]
+
+    def unstack(self, leaves: Leaves, clients: int) -> Leaves:
+        rows, columns = self.layer.kernel_size
+        inputs, outputs = self.layer.in_channels, self.layer.out_channels
+        weight = leaves[0].view(clients, rows, columns, inputs, -1)[..., :outputs].permute(0, 4, 3, 1, 2)
+        return [weight.reshape(clients, -1), *(bias[:, :outputs] for bias in leaves[1:])]
+
+    def forward(self, signal: Signal, leaves: Leaves) -> Signal:
+        signal = signal.as_rows()
+        images = signal.values.permute(0, 1, 3, 4, 2).contiguous()
+        clients, batch, height, width, inputs = images.shape
+        rows, columns = self.layer.kernel_size
+        shape = ConvShape(
+            *(clients, batch, height, width, inputs, rows, columns, self.layer.out_channels),
+            *(self.pool, self.relu),
+        )
+        bias = leaves[1] if len(leaves) > 1 else images.new_zeros(clients, leaves[0].shape[-1])
+        made: torch.Tensor = DirectConv.apply(images, leaves[0], bias, shape)
+        return signal.then(made.permute(0, 1, 4, 2, 3))
+
+
+def with_direct_convs(layers: list[StackedLayer]) -> list[StackedLayer]:
+    """Puts the kernel in the place of convolutions it can do, and of a 2×2 max-pool and a ReLU behind each."""
+    made: list[StackedLayer] = []
+    left = list(layers)
+    while left:
+        first = left.pop(0)
+        if not (isinstance(first, StackedConv) and _suits(first.layer)):
+            made.append(first)
+            continue
+        pool = bool(left) and _is_pool(left[0])
+        if pool:
+            left.pop(0)
+        relu = bool(left) and isinstance(left[0], Elementwise) and type(left[0].layer) is nn.ReLU
+        if relu:
+            left.pop(0)
+        made.append(StackedDirectConv(first.layer, pool=pool, relu=relu))
+    return made
+
+
+def _suits(layer: nn.Conv2d) -> bool:
+    return (
+        max(layer.in_channels, layer.out_channels) <= MOST_CHANNELS
+        and layer.groups == 1
+        and (layer.stride, layer.padding, layer.dilation) == ((1, 1), (0, 0), (1, 1))
+    )
+
+
+def _is_pool(layer: StackedLayer) -> bool:
+    if not (isinstance(layer, Elementwise) and type(layer.layer) is nn.MaxPool2d):
+        return False
+    pool = layer.layer
+    return (
+        pool.kernel_size in (2, (2, 2))
+        and pool.stride in (2, (2, 2))
+        and pool.padding in (0, (0, 0))
+        and pool.dilation in (1, (1, 1))
+        and not pool.ceil_mode
+    )

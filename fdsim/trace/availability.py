@@ -1,0 +1,148 @@
+"""Availability files: when each device of a measured trace was idle, charging, on Wi-Fi, on cellular.
+
+One Parquet row per interval: device, state, start_s, end_s, in seconds since midnight of the device's first
+day. The file's metadata hold each device's observed span, over which replays wrap.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fdsim.errors import TraceError
+from fdsim.trace.intervals import checked, intersection
+
+#: `available` is for traces that only say whether a device could take part.
+STATES = ("idle", "charging", "wifi", "cellular", "available")
+SCHEMA = pa.schema(
+    [
+        ("device", pa.int32()),
+        ("state", pa.dictionary(pa.int8(), pa.string())),
+        ("start_s", pa.float64()),
+        ("end_s", pa.float64()),
+    ]
+)
+_KIND = "fdsim_availability"
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One device of a measured trace: its span and the intervals [n, 2] of each state."""
+
+    name: str
+    begin_s: float
+    end_s: float
+    states: Mapping[str, np.ndarray]
+
+    def during(self, *states: str) -> np.ndarray:
+        """The intervals in which all of these states held."""
+        found = np.array([[self.begin_s, self.end_s]])
+        for state in states:
+            found = intersection(found, self.states.get(state, np.empty((0, 2))))
+        return found
+
+    @property
+    def eligible(self) -> np.ndarray:
+        """The intervals in which the device could have trained: available, or idle, charging and on Wi-Fi."""
+        return (
+            self.during("available")
+            if "available" in self.states
+            else self.during("idle", "charging", "wifi")
+        )
+
+
+def observe(name: str, span_s: tuple[float, float], states: Mapping[str, np.ndarray], place: str) -> Observed:
+    """Makes a device's record, refusing what contradicts itself."""
+    begin_s, end_s = span_s
+    if not end_s > begin_s:
+        raise TraceError(place, f"the observed span {begin_s:g}–{end_s:g} s is empty")
+    good = {state: checked(found, f"{place}, {state}") for state, found in states.items()}
+    for state, found in good.items():
+        if len(found) and (found[0, 0] < begin_s - 1e-6 or found[-1, 1] > end_s + 1e-6):
+            raise TraceError(
+                f"{place}, {state}", f"an interval lies outside the span {begin_s:g}–{end_s:g} s"
+            )
+    return Observed(name, begin_s, end_s, good)
+
+
+def write_availability(path: Path | str, devices: list[Observed], source: str) -> None:
+    """Writes an availability file, which appears under its name only when complete."""
+    path = Path(path)
+    if not devices:
+        raise TraceError(source, "no device in it")
+    names = [device.name for device in devices]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise TraceError(source, f"device '{twice}' is there twice")
+    rows: list[tuple[int, int, np.ndarray]] = [
+        (index, STATES.index(state), found)
+        for index, device in enumerate(devices)
+        for state, found in device.states.items()
+    ]
+    counts = [len(found) for _, _, found in rows]
+    times = np.concatenate([found for _, _, found in rows]) if rows else np.empty((0, 2))
+    words = pa.DictionaryArray.from_arrays(
+        pa.array(np.repeat([state for _, state, _ in rows], counts).astype(np.int8)), pa.array(list(STATES))
+    )
+    about = {
+        "fdsim_kind": _KIND,
+        "fdsim_source": source,
+        "fdsim_devices": json.dumps([[d.name, d.begin_s, d.end_s, list(d.states)] for d in devices]),
+    }
+    table = pa.Table.from_arrays(
+        [
+            pa.array(np.repeat([index for index, _, _ in rows], counts).astype(np.int32)),
+            words,
+            pa.array(times[:, 0]),
+            pa.array(times[:, 1]),
+        ],
+        schema=SCHEMA.with_metadata(about),
+    )
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        pq.write_table(table, temporary, compression="zstd")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def is_availability(path: Path | str) -> bool:
+    """Whether a Parquet file is an availability file."""
+    try:
+        metadata = pq.read_schema(path).metadata or {}
+    except (pa.ArrowInvalid, OSError):
+        return False
+    return bool(metadata.get(b"fdsim_kind") == _KIND.encode())
+
+
+def read_availability(path: Path | str) -> list[Observed]:
+    """Reads an availability file."""
+    path = Path(path)
+    if not path.is_file():
+        raise TraceError(
+            str(path),
+            "there is no such file",
+            "`fdsim trace import flash|fedscale|csv FILE --out F.parquet` makes one",
+        )
+    if not is_availability(path):
+        raise TraceError(str(path), "not an availability file", "make one with `fdsim trace import`")
+    table = pq.read_table(path)
+    about = json.loads(table.schema.metadata[b"fdsim_devices"])
+    device = table["device"].to_numpy()
+    state = np.array(table["state"].to_pylist(), dtype=object)
+    times = np.column_stack([table["start_s"].to_numpy(), table["end_s"].to_numpy()])
+    order = np.searchsorted(device, np.arange(len(about) + 1))
+    found = []
+    for index, (name, begin_s, end_s, states) in enumerate(about):
+        mine = slice(order[index], order[index + 1])
+        own = {word: times[mine][state[mine] == word] for word in states}
+        found.append(observe(name, (begin_s, end_s), own, f"{path}, device {name}"))
+    return found

@@ -1,0 +1,72 @@
+"""One simulated trace for all cells that share it, found by the hash of what the trace depends on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fdsim.errors import TraceError
+from fdsim.files import storage_errors
+from fdsim.trace import open_trace
+
+
+@dataclass(frozen=True)
+class TraceCache:
+    """A folder of `<trace key>.parquet` files."""
+
+    folder: Path
+
+    def path_of(self, key: str) -> Path:
+        """Where the trace of a key is or will be."""
+        return self.folder / f"{key}.parquet"
+
+    def fetch(self, key: str, target: Path, make: Callable[[Path], object]) -> None:
+        """Puts the trace of `key` at `target`; `make` simulates it where nobody has yet.
+
+        While one process makes a trace, others that want it wait: on a lock of the operating system, which a killed
+        process cannot leave behind.
+        """
+        with storage_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        kept = self.path_of(key)
+        with self._alone(key):
+            if not _is_trace_of(kept, key):
+                make(kept)
+        with storage_errors(target):
+            share(kept, target)
+
+    @contextmanager
+    def _alone(self, key: str) -> Iterator[None]:
+        with open(self.folder / f".{key}.lock", "w", encoding="utf-8") as lock:
+            # Without such locks a trace may be made twice; both are the same file, and the second replaces the first.
+            if sys.platform != "win32":
+                import fcntl
+
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def _is_trace_of(path: Path, key: str) -> bool:
+    try:
+        return open_trace(path).made_by == key
+    except TraceError:
+        # Absent, or damaged: then it is made again rather than believed.
+        return False
+
+
+def share(source: Path, target: Path) -> None:
+    """Gives a finished file a second name, or copies it where the file system has no links."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)
+    try:
+        os.link(source, temporary)
+    except OSError:
+        shutil.copyfile(source, temporary)
+    temporary.replace(target)
+    # Renaming one link of a file over another link of it does nothing, and would leave the temporary name behind.
+    temporary.unlink(missing_ok=True)

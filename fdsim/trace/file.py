@@ -1,0 +1,267 @@
+"""Trace files: written round by round, opened in an instant, read one row group at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fdsim.errors import StorageError, TraceError
+from fdsim.trace.round import (
+    CLIENT_COLUMNS,
+    ENUMS,
+    NONE,
+    SCHEMA,
+    SCHEMA_VERSION,
+    WORDS,
+    Outcome,
+    TraceRound,
+    to_table,
+)
+
+
+class TraceWriter:
+    """Writes rounds as they come to a Parquet file that appears under its name only when complete.
+
+    `made_by` is the content hash of what made the trace; `true_cluster` [K] is stored when known. Memory
+    stays at `rows_per_group` rows whatever the length of the trace.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        made_by: str = "",
+        true_cluster: np.ndarray | None = None,
+        rows_per_group: int = 100_000,
+    ) -> None:
+        self.path = Path(path)
+        self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        metadata = {"fdsim_schema_version": str(SCHEMA_VERSION), "fdsim_made_by": made_by}
+        if true_cluster is not None:
+            metadata["fdsim_true_cluster"] = json.dumps([int(c) for c in true_cluster])
+        self._schema = SCHEMA.with_metadata(metadata)
+        self._rows_per_group = rows_per_group
+        self._waiting: list[TraceRound] = []
+        self._rows = 0
+        self._writer: pq.ParquetWriter | None = None
+
+    def __enter__(self) -> TraceWriter:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = pq.ParquetWriter(self._temporary, self._schema, compression="zstd")
+        except OSError as error:
+            raise StorageError(f"{self.path}: cannot be written ({error})") from None
+        return self
+
+    def append(self, trace_round: TraceRound) -> None:
+        """Takes the next round."""
+        self._waiting.append(trace_round)
+        self._rows += trace_round.clients
+        if self._rows >= self._rows_per_group:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._waiting and self._writer is not None:
+            table = to_table(self._waiting).replace_schema_metadata(self._schema.metadata)
+            try:
+                self._writer.write_table(table, row_group_size=len(table))
+            except OSError as error:
+                raise StorageError(f"{self.path}: cannot be written ({error})") from None
+            self._waiting, self._rows = [], 0
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, traceback: object) -> None:
+        try:
+            if kind is None:
+                self._flush()
+            if self._writer is not None:
+                self._writer.close()
+            if kind is None:
+                with open(self._temporary, "rb") as file:
+                    os.fsync(file.fileno())
+                self._temporary.replace(self.path)
+        except OSError as error:
+            raise StorageError(f"{self.path}: cannot be written ({error})") from None
+        finally:
+            self._temporary.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace file, opened: its size and metadata are known, its rounds are read as they are asked for."""
+
+    path: Path
+    clients: int
+    rounds: int
+    made_by: str
+    true_cluster: np.ndarray | None
+
+    def __iter__(self) -> Iterator[TraceRound]:
+        """Yields the rounds in order, holding one row group at a time, and refuses those that cannot be."""
+        previous: TraceRound | None = None
+        for trace_round in self._read():
+            _check(trace_round, previous, self.path)
+            yield trace_round
+            previous = trace_round
+
+    def _read(self) -> Iterator[TraceRound]:
+        rest: pa.Table | None = None
+        try:
+            with pq.ParquetFile(self.path) as file:
+                for group in range(file.num_row_groups):
+                    table = file.read_row_group(group, columns=SCHEMA.names)
+                    rest = table if rest is None else pa.concat_tables([rest, table])
+                    whole = len(rest) // self.clients * self.clients
+                    yield from _rounds_of(rest.slice(0, whole), self.clients, self.path)
+                    rest = rest.slice(whole)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise TraceError(str(self.path), f"damaged ({error})") from None
+        if rest is not None and len(rest):
+            raise TraceError(str(self.path), "the last round does not have one row per client")
+
+    @property
+    def content_hash(self) -> str:
+        """A hash of the file's bytes: equal hashes mean equal traces."""
+        digest = hashlib.blake2b(digest_size=16)
+        with open(self.path, "rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+        return digest.hexdigest()
+
+
+def _codes(column: pa.ChunkedArray, enum: type[IntEnum], path: Path) -> np.ndarray:
+    column = column.combine_chunks()
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks else pa.array([], type=WORDS)
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    words = column.dictionary.to_pylist()
+    unknown = [w for w in words if w is not None and w not in enum.__members__]
+    if unknown:
+        raise TraceError(
+            str(path),
+            f"unknown {enum.__name__.lower()} '{unknown[0]}'",
+            f"one of: {', '.join(enum.__members__)}",
+        )
+    mapping = np.array([enum[w] if w is not None else NONE for w in words] + [NONE], dtype=np.int8)
+    return np.asarray(mapping[column.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)])
+
+
+def _rounds_of(table: pa.Table, clients: int, path: Path) -> Iterator[TraceRound]:
+    if not len(table):
+        return
+    arrays = {
+        f.name: _codes(table[f.name], ENUMS[f.name], path) if f.name in ENUMS else table[f.name].to_numpy()
+        for f in SCHEMA
+    }
+    expected = np.tile(np.arange(clients), len(table) // clients)
+    if not np.array_equal(arrays["client"], expected):
+        raise TraceError(
+            str(path),
+            "a round does not have exactly one row per client, clients ascending",
+            "sort the rows by round, then client, and give every client one row in every round",
+        )
+    for start in range(0, len(table), clients):
+        part = slice(start, start + clients)
+        same_round = arrays["round"][part]
+        if same_round[0] != same_round[-1]:
+            raise TraceError(str(path), f"round {same_round[0]} does not have exactly one row per client")
+        yield TraceRound(
+            round=int(same_round[0]),
+            round_start_s=float(arrays["round_start_s"][start]),
+            round_end_s=float(arrays["round_end_s"][start]),
+            **{name: arrays[name][part] for name in CLIENT_COLUMNS},
+        )
+
+
+def _check(r: TraceRound, previous: TraceRound | None, path: Path) -> None:
+    """Refuses a round that contradicts itself or the one before it."""
+    place = f"{path}, round {r.round}"
+    if r.round != (0 if previous is None else previous.round + 1):
+        raise TraceError(place, "rounds must count up from 0 without a gap")
+    if previous is not None and r.round_start_s < previous.round_start_s:
+        raise TraceError(
+            place, f"time runs back: it starts at {r.round_start_s:g} s, before the round before it"
+        )
+    if not r.round_start_s <= r.round_end_s:
+        raise TraceError(place, f"it ends at {r.round_end_s:g} s, before it starts at {r.round_start_s:g} s")
+    wrong = {
+        "has no outcome": r.outcome == NONE,
+        "dropped out without a cause": (r.outcome == Outcome.dropped) & (r.cause == NONE),
+        "has a cause but did not drop out": (r.outcome != Outcome.dropped) & (r.cause != NONE),
+        "has a progress outside [0, 1]": ~((r.progress >= 0) & (r.progress <= 1)),
+        "ends before it starts": r.end_s < r.start_s,
+    }
+    for problem, clients in wrong.items():
+        if clients.any():
+            raise TraceError(f"{place}, client {int(np.argmax(clients))}", problem)
+
+
+def open_trace(path: Path | str) -> Trace:
+    """Opens a trace.parquet, checking that it is one and that this fdsim can read it."""
+    path = Path(path)
+    if not path.is_file():
+        raise TraceError(
+            str(path), "there is no such file", "`fdsim trace make SCENARIO --out FILE` makes one"
+        )
+    try:
+        with pq.ParquetFile(path) as file:
+            return _opened(file, path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise TraceError(str(path), f"not a readable Parquet file ({error})") from None
+
+
+def _opened(file: pq.ParquetFile, path: Path) -> Trace:
+    metadata = {k.decode(): v.decode() for k, v in (file.schema_arrow.metadata or {}).items()}
+    version = metadata.get("fdsim_schema_version", "0")
+    if not version.isdigit() or int(version) > SCHEMA_VERSION:
+        raise TraceError(
+            str(path), f"written by a newer fdsim (schema {version})", "upgrade fdsim to read it"
+        )
+    missing = [name for name in SCHEMA.names if name not in file.schema_arrow.names]
+    if missing:
+        raise TraceError(str(path), f"not a trace: column '{missing[0]}' is missing")
+    rows = file.metadata.num_rows
+    if not rows:
+        raise TraceError(str(path), "the trace has no rows")
+    first = file.read_row_group(0, columns=["round", "client"])
+    clients = _clients_in_first_round(first, file)
+    if rows % clients:
+        raise TraceError(str(path), f"{rows} rows are not a whole number of rounds of {clients} clients")
+    clusters = metadata.get("fdsim_true_cluster")
+    return Trace(
+        path=path,
+        clients=clients,
+        rounds=rows // clients,
+        made_by=metadata.get("fdsim_made_by", ""),
+        true_cluster=np.array(json.loads(clusters)) if clusters else None,
+    )
+
+
+def _clients_in_first_round(first: pa.Table, file: pq.ParquetFile) -> int:
+    rounds = first["round"].to_numpy()
+    changes = np.flatnonzero(rounds != rounds[0])
+    if len(changes):
+        return int(changes[0])
+    if file.num_row_groups == 1:
+        return len(rounds)
+    whole = file.read(columns=["round"])["round"].to_numpy()
+    changes = np.flatnonzero(whole != whole[0])
+    return int(changes[0]) if len(changes) else len(whole)
+
+
+def write_trace(path: Path | str, rounds: Iterable[TraceRound], **metadata: Any) -> Trace:
+    """Writes all rounds and opens the result; `metadata` as for `TraceWriter`."""
+    with TraceWriter(Path(path), **metadata) as writer:
+        for trace_round in rounds:
+            writer.append(trace_round)
+    return open_trace(path)

@@ -1,1 +1,0 @@
-"""Measured availability and statistics of traces."""

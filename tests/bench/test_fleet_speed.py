@@ -1,0 +1,39 @@
+"""The fleet's speed against SimPy itself; run alone on a quiet machine: pytest -m benchmark -n0 -s."""
+
+from __future__ import annotations
+
+import pytest
+
+from fdsim.bench.fleet import DAYS, fleet_speed
+
+
+@pytest.mark.benchmark
+@pytest.mark.parametrize("day", DAYS)
+@pytest.mark.parametrize(("devices", "repeats"), [(1_000, 8), (20_000, 2)])
+def test_events_per_second_are_half_of_a_bare_loop(devices: int, repeats: int, day: str) -> None:
+    rounds, selection = DAYS[day]
+    found = fleet_speed(devices, rounds=rounds, selection=selection, repeats=repeats)
+    print(
+        f"{day}, {devices} devices: {found.ratio:.2f} of bare SimPy, {found.us_per_device_day:.0f} µs per device-day"
+    )
+    assert found.ratio >= 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.benchmark
+@pytest.mark.parametrize("day", DAYS)
+def test_a_hundred_thousand_phones_for_a_day(day: str) -> None:
+    """Within 2.5 GB, and no more than half again the time per device of a thousand."""
+    rounds, selection = DAYS[day]
+    small = fleet_speed(1_000, rounds=rounds, selection=selection, repeats=5)
+    large = fleet_speed(100_000, rounds=rounds, selection=selection)
+    growth = large.us_per_device_day / small.us_per_device_day
+    print(f"{day}: {growth:.2f}× the time per device-day, {large.peak_mb:.0f} MB")
+    assert large.peak_mb < 2_500
+    assert growth <= 1.5
+
+
+def test_the_benchmark_itself_works() -> None:
+    found = fleet_speed(20, rounds=2, selection={"kind": "all"})
+    assert found.events > 20
+    assert found.ratio > 0

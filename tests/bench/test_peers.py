@@ -1,0 +1,105 @@
+"""The peers' simulators train what the engine trains, and may be missing."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from fdsim.bench import engine as bench
+from fdsim.bench import peers as bench_peers
+from fdsim.bench.peers import PeerTiming, peer_lines, run_flower, time_flower, time_pfl
+from fdsim.cli.bench import app
+from fdsim.errors import ScenarioError
+from fdsim.learning.config.acceleration import Acceleration
+from fdsim.learning.config.training import Training
+from fdsim.learning.nets.library import Mlp
+
+SMALL = bench.EngineWorkload(
+    "small", Mlp(hidden=(3,)), (1, 4, 4), 4, 6, Training(local_epochs=2, batch_size=3), 0.0
+)
+TIMING = bench.Timing(SMALL, plain_s=2.0, engine_s=0.5, first_s=1.0, gflops=1.0, plan="")
+
+
+@pytest.fixture
+def no_flower(monkeypatch):
+    monkeypatch.setitem(sys.modules, "flwr.app", None)
+
+
+@pytest.fixture
+def no_pfl(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pfl.aggregate.simulate", None)
+
+
+@pytest.fixture
+def versions(monkeypatch):
+    monkeypatch.setattr(bench_peers, "version", lambda package: "1.2.3")
+
+
+def test_the_first_round_counts_apart():
+    assert PeerTiming.between([1.0, 4.0, 6.0, 7.5]) == PeerTiming(first_s=3.0, round_s=1.5)
+
+
+@pytest.mark.usefixtures("no_flower", "no_pfl")
+@pytest.mark.parametrize("time_peer", [time_pfl, time_flower])
+def test_a_missing_peer_names_the_extra(time_peer):
+    with pytest.raises(ScenarioError, match=r"cannot be imported.*pip install 'fdsim\[peers\]'"):
+        time_peer(SMALL, rounds=2)
+
+
+@pytest.mark.usefixtures("no_flower", "versions")
+def test_without_flower_pfl_is_still_timed(monkeypatch):
+    monkeypatch.setattr(bench_peers, "time_pfl", lambda workload, *, rounds: PeerTiming(3.0, 1.5))
+    timed, missing = peer_lines([TIMING], rounds=2)
+    assert (
+        timed
+        == "pfl-research 1.2.3, small: 1.500 s a round, 3.00 times the engine's 0.500 s; the first 3.000 s"
+    )
+    assert missing.startswith("--peers: flwr cannot be imported")
+
+
+@pytest.mark.usefixtures("no_pfl", "versions")
+def test_without_pfl_flower_is_still_timed(monkeypatch):
+    monkeypatch.setattr(bench_peers, "time_flower", lambda workload, *, rounds, workers: PeerTiming(9.0, 1.0))
+    missing, timed = peer_lines([TIMING], rounds=2, flower_workers=3)
+    assert missing.startswith("--peers: pfl cannot be imported")
+    assert timed.startswith("Flower 1.2.3 on 3 Ray workers, small: 1.000 s a round, 2.00 times")
+
+
+@pytest.mark.usefixtures("no_flower", "no_pfl")
+def test_the_command_says_which_peers_are_missing():
+    chosen = ["engine", "--only", "digits", "--repeats", "1", "--no-scaling", "--device", "cpu", "--peers"]
+    answer = CliRunner().invoke(app, chosen, env={"COLUMNS": "80"})
+    assert answer.exit_code == 0, answer.output
+    said = [line for line in answer.output.splitlines() if line.startswith("--peers: ")]
+    assert [line.split()[1] for line in said] == ["pfl", "flwr"]
+    assert all(line.endswith("pip install 'fdsim[peers]'") for line in said)
+
+
+def test_pfl_runs_the_same_round():
+    pytest.importorskip("pfl", reason="pfl is not installed: pip install 'fdsim[peers]'")
+    assert time_pfl(SMALL, rounds=2).round_s > 0
+
+
+def test_flower_trains_what_the_engine_trains():
+    pytest.importorskip("flwr.simulation", reason="flwr is not installed: pip install 'fdsim[peers]'")
+    # In a process of its own: Ray leaves files open, and strict warnings fail whichever test they are collected in.
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        run = pool.submit(run_flower, SMALL, rounds=2).result()
+    timing = PeerTiming.between(run.times_s)
+    assert timing.first_s > timing.round_s > 0
+    assert run.steps == [4 * 2 * 2] * 2
+
+    engine = bench.engine_for(SMALL, Acceleration(device="cpu"))
+    # The engine would begin with another draw of the net.
+    weights = bench.PlainLoop(SMALL, torch.device("cpu"), clients=4).start
+    for round_index in range(2):
+        chunks = engine.train(weights, np.arange(4), round_index)
+        weights = weights + sum(chunk.updates.sum(dim=0) for chunk in chunks) / 4
+    trained = torch.cat([values.reshape(-1) for values in run.state.values()])
+    torch.testing.assert_close(trained, weights)

@@ -1,0 +1,169 @@
+"""Accelerators: written for a GPU, tested as near to one as a CPU gets."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fdsim.catalogue import MENU, build
+from fdsim.data.datasets import Synthetic
+from fdsim.errors import ScenarioError
+from fdsim.learning.cohort.cohort import CohortTrainer
+from fdsim.learning.cohort.workers import Lane
+from fdsim.learning.config.acceleration import Acceleration
+from fdsim.learning.config.training import Training
+from fdsim.learning.counterfactual import pour
+from fdsim.learning.nets.library import CifarCnn, DepthwiseCnn, Mlp
+from fdsim.learning.similarity import Gallery, blocks_of
+from fdsim.strategies.base import Comparison, Setting
+
+INDICES = tuple(np.split(np.arange(60), [5, 12, 30, 31, 50]))
+HARD = Training(local_epochs=1, batch_size=4, momentum=0.9, weight_decay=0.1, proximal_mu=0.1, clip_norm=1.0)
+
+
+def trainer(net, *, training=HARD, indices=INDICES, **acceleration):
+    data = Synthetic(shape=(3, 16, 16), train_samples=60, test_samples=40)
+    return CohortTrainer(net, data.load(), indices, training, Acceleration(**acceleration), seed=3)
+
+
+class Waits(TorchDispatchMode):
+    """Counts what makes the host wait for an accelerator: reading a number out of a tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        waiting = ("_local_scalar_dense", "nonzero", "equal", "is_nonzero", "masked_select", "unique")
+        self.count += func.overloadpacket.__name__ in waiting
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("path", ["plain", "vmap", "stacked"])
+def test_training_never_makes_the_host_wait(path):
+    cohort = trainer(DepthwiseCnn(width=8, dropout=0.1), device="cpu", path=path, stack_size=3)
+    # The counter sees one thread only.
+    cohort._lanes = [Lane(lane.path, lane.accelerator, inline=True) for lane in cohort._lanes]
+    with Waits() as waits:
+        chunks = list(cohort.train(cohort.initial(), np.arange(6), 0, work_frac=np.full(6, 0.7)))
+    assert len(chunks) == 2
+    assert waits.count == 0
+
+
+def test_evaluation_reads_once():
+    cohort = trainer(Mlp(), device="cpu")
+    with Waits() as waits:
+        cohort.evaluate(cohort.initial())
+    assert waits.count == 0  # everything comes over in one copy
+
+
+@pytest.mark.parametrize("path", ["plain", "vmap", "stacked"])
+@pytest.mark.parametrize("net", [CifarCnn(), DepthwiseCnn(width=8, dropout=0.1)], ids=lambda net: net.kind)
+def test_no_stray_cpu_tensor(net, path):
+    """On the meta device nothing is computed, but a tensor from elsewhere raises, as it would on a GPU."""
+    cohort = trainer(net, device="meta", path=path, stack_size=4)
+    chunks = list(cohort.train(cohort.initial(), np.arange(6), 0, work_frac=np.full(6, 0.7)))
+    assert [len(chunk.clients) for chunk in chunks] == [4, 2]
+    for chunk in chunks:
+        assert chunk.updates.device.type == chunk.losses.device.type == "meta"
+        assert chunk.updates.shape == (len(chunk.clients), cohort.parameters)
+
+
+@pytest.mark.parametrize("sketch_dim", [None, 16])
+def test_a_round_with_similarity_and_blending_has_no_stray_cpu_tensor(sketch_dim):
+    """Training, comparing, blending and the server's step on the meta device."""
+    cohort = trainer(CifarCnn(), device="meta", stack_size=4)
+    setting = Setting(
+        clients=6,
+        rounds=1,
+        parameters=cohort.parameters,
+        seed=0,
+        share=np.full(6, 1 / 6),
+        true_cluster=None,
+        accelerator=cohort.accelerator,
+        dtype=cohort.dtype,
+    )
+    gallery = Gallery(Comparison(sketch_dim=sketch_dim), setting)
+    wanted = ~np.eye(6, dtype=bool)
+    wanted[5], wanted[:, 5] = False, False  # client 5 is compared with nobody
+    gallery.begin(0, blocks_of(wanted, 6), arrived=6)
+    params = cohort.initial()
+    update = torch.zeros_like(params)
+    for chunk in cohort.train(params, np.arange(6), 0):
+        pour(update, np.full(len(chunk.clients), 1 / 6), chunk.updates)
+        gallery.add(chunk.clients, chunk.updates)
+    products = gallery.products()
+    assert products.device.type == "meta"
+    for kind in MENU["optimiser"]:
+        optimiser = build("optimiser", kind)
+        state = optimiser.start(cohort.parameters, cohort.accelerator, cohort.dtype)
+        assert optimiser.step(params, update, state, 1.0)[0].device.type == "meta"
+
+
+def test_several_accelerators_share_a_cohort():
+    """Two lanes on two (ghost) accelerators; updates come back to the first."""
+    cohort = trainer(CifarCnn(), device=("meta", "meta"))
+    assert len(cohort._lanes) == 2
+    chunks = list(cohort.train(cohort.initial(), np.arange(6), 0))
+    assert sorted(np.concatenate([chunk.clients for chunk in chunks]).tolist()) == list(range(6))
+
+
+def test_lanes_do_not_change_the_result(monkeypatch):
+    monkeypatch.setattr("fdsim.learning.cohort.plan._SMALL_STEP_FLOPS", 0.0)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        two = trainer(CifarCnn(), device="cpu", stack_size=3)
+        assert two.plan.lanes == 2
+        torch.set_num_threads(1)
+        one = trainer(CifarCnn(), device="cpu", stack_size=3)
+        assert one.plan.lanes == 1
+        for a, b in zip(
+            two.train(two.initial(), np.arange(6), 0), one.train(one.initial(), np.arange(6), 0), strict=True
+        ):
+            assert a.clients.tolist() == b.clients.tolist()
+            assert a.updates.equal(b.updates)
+    finally:
+        torch.set_num_threads(threads)
+
+
+MIXED = """
+import sys; sys.path.insert(0, {folder!r})
+import numpy as np, torch
+from test_acceleration import CifarCnn, trainer
+for path in ("plain", "stacked", "vmap"):
+    full, mixed = (trainer(CifarCnn(), device="cpu", path=path, precision=p) for p in ("float32", {precision!r}))
+    (a, b) = (torch.cat([c.updates for c in t.train(t.initial(), np.arange(6), 0)]) for t in (full, mixed))
+    assert b.dtype == torch.float32
+    assert 0 < (a - b).norm() < 0.05 * a.norm(), path
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_mixed_precision_is_near_full_precision(precision):
+    """In a process of its own: half-precision products are an illegal instruction on some virtual machines."""
+    code = MIXED.format(folder=str(Path(__file__).parent), precision=precision)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    if done.returncode < 0:
+        pytest.skip(f"this CPU cannot: signal {-done.returncode}")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:x", ["cpu", "tpu"]])
+def test_unknown_accelerators_are_refused(name):
+    with pytest.raises(ValidationError, match="there are auto, cpu, cuda"):
+        Acceleration(device=name)
+
+
+def test_an_absent_gpu_is_named():
+    absent = f"cuda:{torch.cuda.device_count()}"
+    with pytest.raises(ScenarioError, match="is not there"):
+        Acceleration(device=absent).accelerators()

@@ -1,0 +1,161 @@
+"""The convolution kernel gives what torch gives, and torch's own takes its place where it cannot be had."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from fdsim.data.datasets import Examples
+from fdsim.learning.cohort.cohort import CohortTrainer
+from fdsim.learning.config.acceleration import Acceleration
+from fdsim.learning.config.training import Training
+from fdsim.learning.nets.library import CifarCnn, Mlp
+from fdsim.learning.paths import direct_conv
+from fdsim.learning.paths.direct_conv import ConvShape, DirectConv, kernel, padded
+
+needs_kernel = pytest.mark.skipif(kernel() is None, reason="there is no C compiler")
+
+
+def plainly(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, shape: ConvShape) -> torch.Tensor:
+    """The same by torch: x [C, B, H, W, inputs], w [C, outputs, inputs, rows, columns], b [C, outputs]."""
+    made = []
+    for client in range(shape.clients):
+        sums = functional.conv2d(x[client].permute(0, 3, 1, 2), w[client], b[client])
+        pooled = functional.max_pool2d(sums, 2) if shape.pool else sums
+        made.append((functional.relu(pooled) if shape.relu else pooled).permute(0, 2, 3, 1))
+    return torch.stack(made)
+
+
+def laid_out(w: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    clients, outputs, inputs, rows, columns = w.shape
+    wide = w.new_zeros(clients, rows, columns, inputs, padded(outputs))
+    wide[..., :outputs] = w.permute(0, 3, 4, 2, 1)
+    bias = b.new_zeros(clients, padded(outputs))
+    bias[:, :outputs] = b
+    return wide.view(clients, rows, columns * inputs, -1), bias
+
+
+@needs_kernel
+@pytest.mark.parametrize("pool", [False, True])
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize(
+    ("sides", "inputs", "kernel_sides", "outputs"),
+    [
+        *(
+            ((32, 32), 3, (5, 5), 6),
+            ((14, 14), 6, (5, 5), 16),
+            ((28, 28), 1, (5, 5), 10),
+            ((12, 12), 10, (5, 5), 20),
+        ),
+        *(((9, 13), 2, (3, 3), 8), ((7, 6), 4, (1, 1), 1), ((8, 8), 32, (2, 4), 32), ((5, 5), 1, (4, 4), 3)),
+        *(((21, 9), 5, (3, 1), 25), ((4, 40), 7, (3, 3), 31)),
+    ],
+)
+def test_the_kernel_does_what_torch_does(sides, inputs, kernel_sides, outputs, pool, relu):
+    shape = ConvShape(3, 2, *sides, inputs, *kernel_sides, outputs, pool, relu)
+    random = torch.Generator().manual_seed(outputs)
+    x = torch.randn(3, 2, *sides, inputs, dtype=torch.float64, generator=random).requires_grad_()
+    w = torch.randn(3, outputs, inputs, *kernel_sides, dtype=torch.float64, generator=random)
+    b = torch.randn(3, outputs, dtype=torch.float64, generator=random)
+    leaves = [leaf.requires_grad_() for leaf in laid_out(w, b)]
+    ours = DirectConv.apply(x, *leaves, shape)
+    theirs = plainly(x, w.requires_grad_(), b.requires_grad_(), shape)
+    assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
+    way_back = torch.randn(theirs.shape, dtype=torch.float64, generator=random)
+    found = torch.autograd.grad(ours, [x, *leaves], way_back)
+    expected = torch.autograd.grad(theirs, [x, w, b], way_back)
+    for mine, its in zip(found, (expected[0], *laid_out(*expected[1:])), strict=True):
+        assert torch.allclose(mine, its, rtol=0, atol=1e-11)
+
+
+@needs_kernel
+def test_a_nan_is_not_lost_on_the_way():
+    shape = ConvShape(1, 1, 6, 6, 1, 3, 3, 1, True, True)
+    x = torch.zeros(1, 1, 6, 6, 1)
+    x[0, 0, 2, 2] = float("nan")
+    made = DirectConv.apply(x, *laid_out(torch.ones(1, 1, 1, 3, 3), torch.zeros(1, 1)), shape)
+    assert made.isnan().any()
+
+
+@needs_kernel
+def test_more_channels_than_the_kernel_knows_are_refused():
+    shape = ConvShape(1, 1, 6, 6, 40, 3, 3, 1, False, False)
+    with pytest.raises(RuntimeError, match="no convolution kernel for"):
+        DirectConv.apply(torch.zeros(1, 1, 6, 6, 40), torch.zeros(1, 3, 120, 8), torch.zeros(1, 8), shape)
+
+
+def trainer(net=None, **acceleration) -> CohortTrainer:
+    rng = np.random.default_rng(0)
+    shape = (3, 32, 32)
+    inputs, labels = rng.integers(0, 256, (48, *shape), dtype=np.uint8), rng.integers(0, 10, 48)
+    examples = Examples(inputs, labels, inputs[:10], labels[:10], classes=10)
+    return CohortTrainer(
+        net or CifarCnn(),
+        examples,
+        tuple(np.split(np.arange(48), 4)),
+        Training(local_epochs=1, batch_size=5),
+        Acceleration(device="cpu", **acceleration),
+        seed=1,
+    )
+
+
+def updates(made: CohortTrainer) -> torch.Tensor:
+    chunks = list(made.train(made.initial(), np.arange(4), 0))
+    order = np.argsort(np.concatenate([chunk.clients for chunk in chunks]))
+    return torch.cat([chunk.updates for chunk in chunks])[order]
+
+
+@needs_kernel
+def test_training_with_the_kernel_and_with_torch_agree():
+    ours = trainer(precision="float64")
+    theirs = trainer(precision="float64", convolutions="torch")
+    assert ours.plan.direct
+    assert not theirs.plan.direct
+    assert torch.allclose(updates(ours), updates(theirs), rtol=0, atol=1e-12)
+
+
+def test_a_net_without_convolutions_compiles_nothing(fresh_kernel):
+    assert not trainer(Mlp()).plan.direct
+    assert kernel.cache_info().misses == 0
+
+
+@pytest.fixture
+def fresh_kernel() -> Iterator[None]:
+    """Forgets the kernel before and after."""
+    kernel.cache_clear()
+    yield
+    kernel.cache_clear()
+
+
+def test_without_a_compiler_torch_does_it(fresh_kernel, monkeypatch):
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(direct_conv.shutil, "which", lambda name: None)
+    made = trainer()
+    assert not made.plan.direct
+    assert updates(made).isfinite().all()
+
+
+def test_a_compiler_that_fails_is_told_of_and_torch_does_it(fresh_kernel, monkeypatch, tmp_path, caplog):
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("CC", str(broken))
+    with caplog.at_level(logging.WARNING, logger="fdsim.learning"):
+        assert not trainer().plan.direct
+    assert "could not be compiled" in caplog.text
+
+
+@needs_kernel
+def test_it_is_compiled_once_and_kept(fresh_kernel, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert kernel() is not None
+    kept = list((tmp_path / "fdsim").iterdir())
+    kernel.cache_clear()
+    assert kernel() is not None
+    assert list((tmp_path / "fdsim").iterdir()) == kept
+    assert len(kept) == 1

@@ -1,0 +1,123 @@
+"""Comparing updates: scores, blocks of pairs, and what a sketch keeps of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from fdsim.learning.similarity import Gallery, Sketch, blocks_of, compared
+from fdsim.strategies.base import Comparison, Setting
+
+
+def setting(parameters: int, clients: int = 12, seed: int = 0) -> Setting:
+    share = np.full(clients, 1 / clients)
+    return Setting(clients, 1, parameters, seed, share, None, torch.device("cpu"), torch.float64)
+
+
+def updates(clients: int, parameters: int) -> torch.Tensor:
+    return torch.randn(clients, parameters, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def test_scores_are_the_definitions() -> None:
+    rows = updates(12, 40)
+    gallery = Gallery(Comparison(), setting(40))
+    gallery.begin(0, blocks_of(None, 12), 12)
+    for start in range(0, 12, 5):
+        places = np.arange(start, min(start + 5, 12))
+        gallery.add(places, rows[places])
+    products = gallery.products().numpy()
+    cosine = torch.nn.functional.cosine_similarity(rows[:, None], rows[None], dim=2).numpy()
+    apart = torch.cdist(rows, rows).numpy()
+    off = ~np.eye(12, dtype=bool)
+    by_cosine = compared(products, None, Comparison("cosine"), learning_rate=0.1)
+    by_distance = compared(products, None, Comparison("distance"), learning_rate=0.1)
+    np.testing.assert_allclose(by_cosine.scores[off], (0.5 * (cosine + 1))[off], atol=1e-12)
+    np.testing.assert_allclose(by_distance.scores[off], (-apart / 0.1)[off], atol=1e-9)
+    np.testing.assert_allclose(by_cosine.distances[off], (apart / 0.1)[off] ** 2, atol=1e-8)
+    assert np.isnan(np.diag(by_cosine.scores)).all()
+
+
+def test_pairs_across_blocks_are_never_multiplied() -> None:
+    """Pairs (0, 4), (4, 7) and (2, 3) are wanted; 1, 5 and 6 are compared with nobody and take no room."""
+    wanted = np.zeros((8, 8), dtype=bool)
+    for i, j in ((0, 4), (4, 7), (2, 3)):
+        wanted[i, j] = wanted[j, i] = True
+    blocks = blocks_of(wanted, 8)
+    assert sorted(group.tolist() for group in blocks.groups) == [[0, 4, 7], [2, 3]]
+    assert blocks.pairs == 4
+    rows = updates(8, 20)
+    gallery = Gallery(Comparison(), setting(20))
+    gallery.begin(0, blocks, 8)
+    rows[[1, 5, 6]] = float("nan")  # whoever multiplied these would see it
+    gallery.add(np.array([3, 0, 1]), rows[[3, 0, 1]])
+    gallery.add(np.array([2, 4, 5, 6, 7]), rows[[2, 4, 5, 6, 7]])
+    products = gallery.products().numpy()
+    found = compared(products, wanted, Comparison(), learning_rate=1.0).scores
+    assert np.array_equal(np.isfinite(found), wanted)
+    expected = torch.nn.functional.cosine_similarity(rows[4], rows[7], dim=0)
+    assert found[4, 7] == found[7, 4] == pytest.approx(0.5 * (float(expected) + 1))
+
+
+def test_many_rows_go_through_panels() -> None:
+    rows = updates(130, 10)
+    gallery = Gallery(Comparison(), setting(10, clients=130))
+    gallery.begin(0, blocks_of(None, 130), 130)
+    gallery.add(np.arange(130), rows)
+    np.testing.assert_allclose(
+        np.triu(gallery.products().numpy()), np.triu((rows @ rows.T).numpy()), atol=1e-12
+    )
+
+
+def test_nobody_to_compare_with() -> None:
+    assert blocks_of(None, 1).groups == []
+    assert blocks_of(np.zeros((3, 3), dtype=bool), 3).groups == []
+    gallery = Gallery(Comparison(), setting(10))
+    gallery.begin(0, blocks_of(None, 1), 1)
+    gallery.add(np.array([0]), updates(1, 10))
+    assert gallery.products().tolist() == [[0.0]]
+
+
+def test_an_update_of_zero_is_neither_like_nor_unlike() -> None:
+    found = compared(np.array([[0.0, 0.0], [0.0, 4.0]]), None, Comparison(), learning_rate=1.0)
+    assert found.scores[0, 1] == 0.5
+
+
+@pytest.mark.parametrize("concentrated", [False, True])
+def test_sketches_keep_inner_products_within_the_stated_bound(concentrated: bool) -> None:
+    """Unbiased, variance at most 2/m, and cosines within 2ε/(1 − ε) but for a share of 6/(m·ε²)."""
+    m, parameters, tries = 64, 1000, 400
+    pair = updates(2, parameters)
+    if concentrated:  # most of the length in a few coordinates is the hard case for a count sketch
+        pair = pair * torch.linspace(1, 0, parameters, dtype=torch.float64) ** 12
+    pair[1] += 0.7 * pair[0]
+    pair /= torch.linalg.vector_norm(pair, dim=1, keepdim=True)
+    true = float(pair[0] @ pair[1])
+    products, cosines = [], []
+    for round_index in range(tries):
+        first, second = Sketch(setting(parameters), m, round_index=round_index).of(pair)
+        products.append(float(first @ second))
+        cosines.append(float(first @ second / (first.norm() * second.norm())))
+    assert np.mean(products) == pytest.approx(true, abs=4 * np.sqrt(2 / m / tries))
+    assert np.var(products) <= 2 / m * 1.3
+    error = np.abs(np.array(cosines) - true)
+    for epsilon in (0.4, 0.6):
+        assert (error > 2 * epsilon / (1 - epsilon)).mean() <= 6 / (m * epsilon**2)
+    assert error.mean() < 0.2
+
+
+def test_sketches_repeat_by_seed_and_round_alone() -> None:
+    rows = updates(3, 50)
+    one, same, later, other = (
+        Sketch(setting(50, seed=seed), 16, round_index=r).of(rows)
+        for seed, r in ((0, 1), (0, 1), (0, 2), (9, 1))
+    )
+    assert torch.equal(one, same)
+    assert not torch.allclose(one, later)
+    assert not torch.allclose(one, other)
+
+
+def test_a_sketch_as_large_as_the_model_loses_nothing() -> None:
+    rows = updates(3, 16)
+    sketched = Sketch(setting(16), 16, round_index=0).of(rows)
+    torch.testing.assert_close(sketched @ sketched.T, rows @ rows.T)
