@@ -74,7 +74,7 @@ def draw(run: Run, title: str) -> plt.Figure:
 
 
 def main() -> None:
-    """Draws every run folder in the given folder."""
+    """Draw every run folder in the given folder."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

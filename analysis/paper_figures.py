@@ -239,7 +239,7 @@ FIGURES: dict[str, Callable[[Gathered], Figure | None]] = {
 
 
 def main() -> None:
-    """Reads the folder and draws what can be drawn."""
+    """Read the folder and draw what can be drawn."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

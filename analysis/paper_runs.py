@@ -29,7 +29,7 @@ class Gathered:
 
 
 def cell_of(settings: dict[str, Any]) -> dict[str, Any]:
-    """Answers with the values of CELL for a run's settings."""
+    """Return the values of CELL for a run's settings."""
     steps, epochs = settings.get("training.local_steps"), settings.get("training.local_epochs")
     return {
         "experiment": str(settings["name"]).removeprefix("paper-"),
@@ -42,7 +42,7 @@ def cell_of(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def gather(folder: Path | str, also: Path | None = None) -> Gathered:
-    """Reads every finished strategy of every run below `folder`; `also` is a curves.csv with further ones."""
+    """Read every finished strategy of every run below `folder`; `also` is a curves.csv with further ones."""
     frames, runs, unfinished = [], [], []
     for run in map(open_run, find_run_folders(folder)):
         runs.append(run)
@@ -84,7 +84,7 @@ def _others(found: pd.DataFrame, path: Path) -> pd.DataFrame:
 
 
 def share_full(curves: pd.DataFrame) -> pd.DataFrame:
-    """Gives every α the Full of its seed: nobody is missing in Full, so it is the same at every α."""
+    """Give every α the Full of its seed: nobody is missing in Full, so it is the same at every α."""
     keys = [*CELL, "seed"]
     without_alpha = [key for key in keys if key != "alpha"]
     cells = curves[keys].drop_duplicates()

@@ -53,7 +53,7 @@ def markdown(table: pd.DataFrame, numbers: dict[str, str]) -> str:
 
 
 def main() -> None:
-    """Reads the folder and writes both tables, and the curves behind them."""
+    """Read the folder and write both tables, and the curves behind them."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -17,7 +17,7 @@ _SIZE = {"width": 1200, "height": 1340}
 
 
 def take_picture(report: Path, picture: Path) -> None:
-    """Opens the report, waits until every figure is drawn, and saves the top of the page."""
+    """Open the report, waits until every figure is drawn, and save the top of the page."""
     chromium = shutil.which("chromium")
     if chromium is None:
         sys.exit("there is no chromium here (Debian: apt-get install chromium)")

@@ -153,19 +153,19 @@ class NestedError(ValueError):
 
 
 def kind_in(table: Any) -> str:
-    """Answers with the kind a TOML value names."""
+    """Return the kind a TOML value names."""
     return str(table["kind"] if isinstance(table, dict) else table)
 
 
 def kind_of(component: type[Component]) -> str:
-    """Answers with the short name of a built-in class, or module:Class for anyone else's."""
+    """Return the short name of a built-in class, or module:Class for anyone else's."""
     path = f"{component.__module__}:{component.__qualname__}"
     names = MENU.get(getattr(component, "family", ""), {})
     return next((name for name, target in names.items() if target == path), path)
 
 
 def import_also_from(folder: Path) -> None:
-    """Lets `module:Class` kinds be found in `folder`, after everything that is found already."""
+    """Let `module:Class` kinds be found in `folder`, after everything that is found already."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 
@@ -193,7 +193,7 @@ def _load(path: str, family: str) -> type[Component]:
 
 
 def nearest(word: str, names: list[str]) -> str:
-    """Answers with a '(did you mean …?)' for the closest name, or the choices when nothing is close."""
+    """Return a '(did you mean …?)' for the closest name, or the choices when nothing is close."""
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if close:
         return f" (did you mean '{close[0]}'?)"
@@ -201,7 +201,7 @@ def nearest(word: str, names: list[str]) -> str:
 
 
 def find(family: str, kind: str) -> type[Component]:
-    """Answers with the class that a kind names, built-in or a user's own."""
+    """Return the class that a kind names, built-in or a user's own."""
     base = _load(BASES[family], family)
     if ":" not in kind:
         if kind not in MENU[family]:
@@ -221,7 +221,7 @@ def find(family: str, kind: str) -> type[Component]:
 
 
 def build(family: str, table: Any) -> Component:
-    """Makes a component from a TOML table, a bare kind, or lets a component through."""
+    """Make a component from a TOML table, a bare kind, or lets a component through."""
     base = find_base(family)
     if isinstance(table, base):
         return table
@@ -237,12 +237,12 @@ def build(family: str, table: Any) -> Component:
 
 
 def find_base(family: str) -> type[Component]:
-    """Answers with the base class of a family."""
+    """Return the base class of a family."""
     return _load(BASES[family], family)
 
 
 def first_kind(family: str) -> str:
-    """Answers with some kind of the family, for examples in messages."""
+    """Return some kind of the family, for examples in messages."""
     return next(iter(MENU[family]), "module:Class")
 
 
@@ -281,12 +281,12 @@ class Chosen:
 
 
 def each_kind(families: list[str] | None = None) -> Iterator[tuple[str, str, str]]:
-    """Yields (family, kind, first docstring line) for the whole menu."""
+    """Yield (family, kind, first docstring line) for the whole menu."""
     for family in families or list(MENU):
         for kind in MENU[family]:
             yield family, kind, first_line(find(family, kind))
 
 
 def first_line(thing: type | Callable[..., Any]) -> str:
-    """Answers with the first line of a docstring."""
+    """Return the first line of a docstring."""
     return (thing.__doc__ or "").strip().split("\n")[0]

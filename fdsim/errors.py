@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class FdsimError(Exception):
-    """The root of the tree; `exit_code` is what the command line answers with."""
+    """The root of the tree; `exit_code` is what the command line exits with."""
 
     exit_code = 1
 

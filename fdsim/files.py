@@ -18,7 +18,7 @@ TEMPORARY = ".tmp"
 
 @contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Turns what the operating system says about `path` into one sentence with a remedy."""
+    """Turn what the operating system says about `path` into one sentence with a remedy."""
     try:
         yield
     except OSError as error:
@@ -44,7 +44,7 @@ def _remedy(error: OSError) -> str:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes renames in `folder` survive a power cut."""
+    """Make renames in `folder` survive a power cut."""
     if sys.platform == "win32":
         return  # Windows has no handle for a folder to be synced
     handle = os.open(folder, os.O_RDONLY)
@@ -55,7 +55,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_whole(path: Path, content: bytes, *, temporary: Path) -> None:
-    """Writes a file that appears under its name only when complete; an older one stays until that moment."""
+    """Write a file that appears under its name only when complete; an older one stays until that moment."""
     with storage_errors(path):
         temporary.mkdir(parents=True, exist_ok=True)
         waiting = temporary / f"{path.parent.name}.{path.name}"
@@ -70,13 +70,13 @@ def write_whole(path: Path, content: bytes, *, temporary: Path) -> None:
 
 
 def put_in_place(waiting: Path, path: Path) -> None:
-    """Gives a complete, synced file its name."""
+    """Give a complete, synced file its name."""
     os.replace(waiting, path)
     sync_folder(path.parent)
 
 
 def file_hash(path: Path) -> str:
-    """Answers with a hash of a file's bytes, as fdsim.trace's content_hash."""
+    """Return a hash of a file's bytes, as fdsim.trace's content_hash."""
     digest = hashlib.blake2b(digest_size=16)
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
@@ -85,7 +85,7 @@ def file_hash(path: Path) -> str:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Lets two folders change names in one step; answers False, having done nothing, where that cannot be done."""
+    """Let two folders change names in one step; return False, having done nothing, where that cannot be done."""
     if not sys.platform.startswith("linux"):
         return False
     import ctypes

@@ -38,7 +38,7 @@ class Prepared:
         tables = self.scenario.as_tables()
         about: dict[str, Any] = {
             name: tables.get(name)
-            for name in ("seed", "rounds", "fleet", "server", "participation", "cells", "trouble")
+            for name in ("seed", "rounds", "fleet", "server", "participation", "cells", "outages")
         }
         about["workload"] = [
             self.workload.cost.forward_flops,
@@ -51,8 +51,8 @@ class Prepared:
         return hash_of(about)
 
     @property
-    def share(self) -> np.ndarray:
-        """[K] each client's say in the average, by the scenario's weighting."""
+    def client_weight(self) -> np.ndarray:
+        """[K] each client's weight in the average, by the scenario's weighting."""
         if self.scenario.training.weighting == "samples":
             counts = np.array([len(rows) for rows in self.indices], dtype=np.float64)
             return np.asarray(counts / counts.sum())
@@ -60,7 +60,7 @@ class Prepared:
 
 
 def prepare(scenario: Scenario) -> Prepared:
-    """Divides the data among the clients and works out what a local round costs them."""
+    """Divide the data among the clients and work out what a local round costs them."""
     clients = scenario.clients
     labels = scenario.data.labels()
     if clients > len(labels):
@@ -89,10 +89,10 @@ def prepare(scenario: Scenario) -> Prepared:
 
 
 def make_task(prepared: Prepared, *, device: str | None = None) -> Task:
-    """Puts data and net on the accelerator; `device` overrides the scenario's choice."""
+    """Put data and net on the accelerator; `device` overrides the scenario's choice."""
     from fdsim.learning.cohort.cohort import CohortTrainer
     from fdsim.learning.engine import Task
-    from fdsim.strategies.base import Setting
+    from fdsim.strategies.base import Federation
 
     scenario = prepared.scenario
     acceleration = scenario.acceleration
@@ -106,19 +106,19 @@ def make_task(prepared: Prepared, *, device: str | None = None) -> Task:
         acceleration=acceleration,
         seed=scenario.seed,
     )
-    setting = Setting(
+    federation = Federation(
         clients=scenario.clients,
         rounds=scenario.rounds,
         parameters=trainer.parameters,
         seed=scenario.seed,
-        share=prepared.share,
+        client_weight=prepared.client_weight,
         true_cluster=prepared.true_cluster,
         accelerator=trainer.accelerator,
         dtype=trainer.dtype,
     )
     return Task(
         trainer=trainer,
-        setting=setting,
+        federation=federation,
         optimiser=scenario.training.server_optimiser,
         global_learning_rate=scenario.training.global_learning_rate,
         evaluate_every=scenario.telemetry.evaluate_every,

@@ -105,7 +105,7 @@ class Terminal:
             self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def fleet_starts(self, prepared: Prepared) -> None:
-        """Opens the fleet's bar."""
+        """Open the fleet's bar."""
         self._began_s = time.perf_counter()
         source = "fleet" if prepared.scenario.fleet else "participation"
         self._say(f"{source}: {prepared.scenario.clients} clients, {self._rounds} rounds")
@@ -113,23 +113,23 @@ class Terminal:
             self._bars.update(self._task, description=source, visible=True)
 
     def fleet_time(self, t_s: float) -> None:
-        """Takes the simulated time."""
+        """Take the simulated time."""
         self._t_s = t_s
 
     def fleet_part(self, frac: float, lived_to_s: float | None) -> None:
-        """Says how much of a large fleet is built, or has lived up to a time ahead of the clock."""
+        """Say how much of a large fleet is built, or has lived up to a time ahead of the clock."""
         done = "built" if lived_to_s is None else f"as far as {_clock(lived_to_s)}"
         self._note(f"{frac:.0%} of the fleet {done}")
 
     def _note(self, note: str) -> None:
-        """Puts a note behind the bar, or prints it where there is none and nothing was said for a while."""
+        """Put a note behind the bar, or prints it where there is none and nothing was said for a while."""
         if self._task is not None:
             self._bars.update(self._task, note=note)
         elif time.perf_counter() - self._said_s > _PATIENCE_S:
             self._say(f"  {note}")
 
     def watching(self, rounds: Iterable[TraceRound]) -> Iterator[TraceRound]:
-        """Passes rounds through and counts who dropped out, and why."""
+        """Pass rounds through and count who dropped out, and why."""
         for trace_round in rounds:
             self._causes.update(trace_round.cause[trace_round.outcome == Outcome.dropped].tolist())
             self._dropped += int(np.count_nonzero(trace_round.outcome == Outcome.dropped))
@@ -146,11 +146,11 @@ class Terminal:
         return f"{_clock(self._t_s)}  {rate:.0%} dropped{': ' + worst if worst else ''}"
 
     def fleet_ends(self, trace: Trace) -> None:
-        """Closes the fleet's bar."""
+        """Close the fleet's bar."""
         self._say(f"  {self._fleet_note()}  ({time.perf_counter() - self._began_s:.1f} s)")
 
     def strategy_starts(self, label: str, next_round: int) -> None:
-        """Opens a strategy's bar."""
+        """Open a strategy's bar."""
         self._began_s, self._last = time.perf_counter(), None
         if self._live:
             self._task = self._bars.add_task(label, total=self._rounds, completed=next_round, note="")
@@ -158,7 +158,7 @@ class Terminal:
             self._say(f"{label}: goes on from round {next_round}")
 
     def round_ends(self, label: str, row: RoundRow) -> None:
-        """Moves the strategy's bar."""
+        """Move the strategy's bar."""
         if row.test_accuracy is not None:
             self._last = row
         if self._task is not None:
@@ -168,11 +168,11 @@ class Terminal:
         return "" if self._last is None else f"accuracy {self._last.test_accuracy:.3f}"
 
     def strategy_ends(self, label: str) -> None:
-        """Closes the strategy's bar."""
+        """Close the strategy's bar."""
         self._say(f"{label}: {self._accuracy()}  ({time.perf_counter() - self._began_s:.1f} s)")
 
     def strategy_fails(self, label: str, message: str) -> None:
-        """Says that a strategy stopped."""
+        """Say that a strategy stopped."""
         self._console.print(
             f"{label}: stopped: {message}", markup=False, highlight=False, soft_wrap=True, style="red"
         )

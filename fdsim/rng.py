@@ -26,12 +26,12 @@ def _text(seed: int, *names: str | int) -> str:
 
 
 def stream_key(seed: int, *names: str | int) -> int:
-    """Answers with the 128-bit integer that stands for a stream's name."""
+    """Return the 128-bit integer that stands for a stream's name."""
     return int.from_bytes(_digest(_text(seed, *names)), "little")
 
 
 def stream(seed: int, *names: str | int) -> np.random.Generator:
-    """Makes the generator that belongs to a name, as in `stream(seed, "link", client)`."""
+    """Make the generator that belongs to a name, as in `stream(seed, "link", client)`."""
     return np.random.Generator(np.random.PCG64(stream_key(seed, *names)))
 
 
@@ -44,7 +44,7 @@ class ClientStreams:
         self._seeded: dict[str, tuple[int, list[bytes], np.ndarray]] = {}
 
     def __call__(self, name: str, client: int) -> np.random.Generator:
-        """Makes the generator anew, so that it starts from its first number."""
+        """Make the generator anew, so that it starts from its first number."""
         first = client - client % _AT_ONCE
         if name not in self._seeded or self._seeded[name][0] != first:
             start = _text(self.seed, name, 0)[:-1]
@@ -58,7 +58,7 @@ class ClientStreams:
 
 
 def torch_seed(seed: int, *names: str | int) -> int:
-    """Answers with a 63-bit seed for a torch generator that belongs to a name."""
+    """Return a 63-bit seed for a torch generator that belongs to a name."""
     return stream_key(seed, *names) & (2**63 - 1)
 
 

@@ -42,7 +42,7 @@ class RunChoices:
 def participation_rounds(
     prepared: Prepared, view: View, folder: RunFolder | None = None
 ) -> Iterator[TraceRound]:
-    """Yields the trace of a scenario round by round, from its fleet or its participation table."""
+    """Yield the trace of a scenario round by round, from its fleet or its participation table."""
     scenario = prepared.scenario
     if scenario.participation is not None:
         from fdsim.participation.base import ParticipationSetting
@@ -56,16 +56,16 @@ def participation_rounds(
             )
         )
         return
-    from fdsim.devices.config.simulation import FleetSetting
+    from fdsim.devices.config.simulation import SimulationConfig
     from fdsim.devices.engine.world import simulate
 
-    setting = FleetSetting(
+    setting = SimulationConfig(
         fleet=scenario.fleet,
         server=scenario.server,
         workload=prepared.workload,
         rounds=scenario.rounds,
         seed=scenario.seed,
-        trouble=scenario.trouble,
+        outages=scenario.outages,
         cells=scenario.cells,
     )
     if folder is not None and scenario.telemetry.events:
@@ -78,7 +78,7 @@ def participation_rounds(
 
 
 def make_trace(prepared: Prepared, path: Path, view: View, folder: RunFolder | None = None) -> Trace:
-    """Simulates who takes part and writes it to `path`, which appears only when complete."""
+    """Simulate who takes part and write it to `path`, which appears only when complete."""
     view.fleet_starts(prepared)
     trace = write_trace(
         path,
@@ -93,7 +93,7 @@ def make_trace(prepared: Prepared, path: Path, view: View, folder: RunFolder | N
 def run_scenario(
     scenario: Scenario, out: Path, choices: RunChoices | None = None, *, view: View | None = None
 ) -> Path:
-    """Runs a scenario into a run folder and answers with the folder."""
+    """Run a scenario into a run folder and return the folder."""
     choices, view = choices or RunChoices(), view or Silent()
     began_s = time.perf_counter()
     prepared = prepare(scenario)
@@ -138,13 +138,13 @@ def _learn_all(prepared: Prepared, trace: Trace, folder: RunFolder, choices: Run
         return
     task = make_task(prepared, device=choices.device)
     folder.manifest.update(
-        accelerator=str(task.setting.accelerator),
+        accelerator=str(task.federation.accelerator),
         convolutions=task.convolutions,
         fdsim=fdsim.__version__,
     )
     # Every strategy is asked first, so that a setting it cannot work with is told before hours of training.
     for strategy in prepared.scenario.strategies:
-        strategy.check(task.setting)
+        strategy.check(task.federation)
     if choices.sharding is None:
         _learn_each(prepared, task, trace, folder, view)
         return

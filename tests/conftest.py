@@ -49,7 +49,7 @@ class Answer:
 
 @pytest.fixture
 def fdsim(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
-    """Calls the command line in this process: `fdsim("run", path)`."""
+    """Call the command line in this process: `fdsim("run", path)`."""
     from fdsim.cli.app import main
 
     def call(*words: object) -> Answer:

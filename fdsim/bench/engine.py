@@ -16,10 +16,10 @@ from fdsim.learning.config.acceleration import Acceleration
 from fdsim.learning.config.training import Training
 from fdsim.learning.local.batches import BatchStream
 from fdsim.learning.local.samples import Samples
-from fdsim.learning.local.sgd import Recipe
+from fdsim.learning.local.sgd import SgdSettings
 from fdsim.learning.nets.library import CifarCnn, DepthwiseCnn, Mlp, MnistCnn, Net, PflCnn, ResNet
-from fdsim.learning.paths.execution import Manner
-from fdsim.learning.paths.loop import PlainPath
+from fdsim.learning.paths.execution import ExecutionOptions
+from fdsim.learning.paths.loop import LoopTrainer
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Timing:
 
 
 def examples_for(workload: EngineWorkload, clients: int | None = None) -> Examples:
-    """Makes grey levels at random: what is in the pictures costs nothing."""
+    """Make grey levels at random: what is in the pictures costs nothing."""
     rng = np.random.default_rng(0)
     count = (clients or workload.clients) * workload.samples
     inputs = rng.integers(0, 256, (count, *workload.shape), dtype=np.uint8)
@@ -78,21 +78,21 @@ def examples_for(workload: EngineWorkload, clients: int | None = None) -> Exampl
 
 
 def shards(examples: Examples, clients: int) -> tuple[np.ndarray, ...]:
-    """Divides the samples in equal blocks."""
+    """Divide the samples in equal blocks."""
     return tuple(np.split(np.arange(len(examples.train_labels)), clients))
 
 
 def engine_for(
     workload: EngineWorkload, acceleration: Acceleration, clients: int | None = None
 ) -> CohortTrainer:
-    """Makes the trainer that a run would make."""
+    """Make the trainer that a run would make."""
     examples = examples_for(workload, clients)
     indices = shards(examples, clients or workload.clients)
     return CohortTrainer(workload.net, examples, indices, workload.training, acceleration, seed=0)
 
 
 def best_s(work: Callable[[], object], repeats: int) -> float:
-    """Times some work, and answers with the shortest of several tries."""
+    """Time some work, and return the shortest of several tries."""
     found = float("inf")
     for _ in range(repeats):
         began_s = time.perf_counter()
@@ -102,7 +102,7 @@ def best_s(work: Callable[[], object], repeats: int) -> float:
 
 
 def one_round(trainer: CohortTrainer, clients: int) -> None:
-    """Trains a round and waits for the accelerator."""
+    """Train a round and wait for the accelerator."""
     total = trainer.initial()
     for chunk in trainer.train(trainer.initial(), np.arange(clients), 0):
         total += chunk.updates.sum(dim=0)
@@ -119,19 +119,19 @@ class PlainLoop:
         samples = Samples(
             examples.train_inputs, examples.train_labels, accelerator=device, dtype=torch.float32
         )
-        self.path = PlainPath(module, samples, Manner(device))
+        self.path = LoopTrainer(module, samples, ExecutionOptions(device))
         self.start = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
         self.stream = BatchStream(shards(examples, workload.clients), 0)
 
     def run(self) -> None:
-        """Trains its clients one after another."""
+        """Train its clients one after another."""
         updates, _ = self.train(self.start, np.arange(self.clients), 0)
         updates.sum().item()
 
     def train(
         self, start: torch.Tensor, clients: np.ndarray, round_index: int
     ) -> tuple[torch.Tensor, np.ndarray]:
-        """Answers with some clients' updates [C, P] in a round, and how many steps each took."""
+        """Return some clients' updates [C, P] in a round, and how many steps each took."""
         training = self.workload.training
         batches = self.stream.take(
             clients,
@@ -139,12 +139,12 @@ class PlainLoop:
             round_index=round_index,
             batch_size=training.batch_size_in(round_index),
         )
-        updates, _ = self.path.train(start, batches, Recipe.of(training, round_index))
+        updates, _ = self.path.train(start, batches, SgdSettings.of(training, round_index))
         return updates, batches.steps
 
 
 def counted_flops(workload: EngineWorkload) -> float:
-    """Counts a round's products with torch's own counter, on one batch of one client."""
+    """Count a round's products with torch's own counter, on one batch of one client."""
     from torch.utils.flop_counter import FlopCounterMode
 
     module = workload.net.build(workload.shape, 10, seed=0)
@@ -159,7 +159,7 @@ def counted_flops(workload: EngineWorkload) -> float:
 def time_workload(
     workload: EngineWorkload, acceleration: Acceleration, *, repeats: int, plain_frac: float
 ) -> Timing:
-    """Times engine and plain loop in turn; the plain loop trains only a share of the clients, each costing the same."""
+    """Time engine and plain loop in turn; the plain loop trains only a share of the clients, each costing the same."""
     engine = engine_for(workload, acceleration)
     few = max(1, round(workload.clients * plain_frac))
     plain = PlainLoop(workload, engine.accelerator, clients=few)
@@ -169,12 +169,12 @@ def time_workload(
     for _ in range(repeats):
         plain_s = min(plain_s, best_s(plain.run, 1) * workload.clients / few)
         engine_s = min(engine_s, best_s(lambda: one_round(engine, workload.clients), 1))
-    plan = f"{engine.plan.path}, stacks of {engine.plan.stack_size}, {engine.plan.lanes} lanes"
+    plan = f"{engine.plan.path}, stacks of {engine.plan.stack_size}, {engine.plan.workers} workers"
     return Timing(workload, plain_s, engine_s, first_s, counted_flops(workload) / engine_s / 1e9, plan)
 
 
 def matrix_gflops(device: torch.device, repeats: int = 5) -> float:
-    """Measures the accelerator's own rate of float32 matrix products."""
+    """Measure the accelerator's own rate of float32 matrix products."""
     side = 1024 if device.type == "cpu" else 8192
     left, right = torch.randn(side, side, device=device), torch.randn(side, side, device=device)
 
@@ -196,7 +196,7 @@ class Scaling:
 
 
 def time_scaling(acceleration: Acceleration, *, repeats: int, most: int = 500) -> list[Scaling]:
-    """Times rounds of 20, 100 and up to 500 active clients out of the same 500."""
+    """Time rounds of 20, 100 and up to 500 active clients out of the same 500."""
     workload = EngineWorkload(
         "scaling", MnistCnn(), (1, 28, 28), most, 20, Training(local_epochs=1, batch_size=5), 0.0
     )

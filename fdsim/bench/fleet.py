@@ -15,7 +15,7 @@ import simpy
 
 from fdsim.devices.config.fleet import DeviceGroup
 from fdsim.devices.config.server import Server
-from fdsim.devices.config.simulation import FleetSetting
+from fdsim.devices.config.simulation import SimulationConfig
 from fdsim.devices.engine import gc_pause as collector
 from fdsim.devices.engine.world import World
 from fdsim.rng import stream
@@ -88,7 +88,7 @@ def small_work(clients: int) -> Workload:
 
 
 def fleet_speed(devices: int, *, rounds: int, selection: dict[str, Any], repeats: int = 1) -> FleetSpeed:
-    """Lets a fleet live for a day with some rounds, and counts what an event log of it would list.
+    """Let a fleet live for a day with some rounds, and count what an event log of it would list.
 
     A machine is never quite quiet, so bare loop and fleet take turns, and the best time of each counts.
     """
@@ -103,11 +103,11 @@ def fleet_speed(devices: int, *, rounds: int, selection: dict[str, Any], repeats
 
 
 def _one_day(devices: int, rounds: int, selection: dict[str, Any]) -> tuple[int, float, float]:
-    """Answers with (events, time to build the fleet, time of its day)."""
+    """Return (events, time to build the fleet, time of its day)."""
     group = DeviceGroup.model_validate({"profile": "flash2020", "count": devices})
     server = Server.model_validate({"round_interval_s": DAY_S / max(1, rounds), "selection": selection})
     start = time.process_time()
-    world = World(FleetSetting((group,), server, small_work(devices), rounds, 1))
+    world = World(SimulationConfig((group,), server, small_work(devices), rounds, 1))
     built = time.process_time()
     events = 0
     with collector.kept_apart():
@@ -117,7 +117,7 @@ def _one_day(devices: int, rounds: int, selection: dict[str, Any]) -> tuple[int,
             events += 2 * len(made.selected) + int(made.phase[made.selected].sum())
         world.live_until(DAY_S)
         lived = time.process_time()
-    events += sum(participant.device.changes for participant in world.participants)
+    events += sum(process.device.changes for process in world.processes)
     return events, built - start, lived - built
 
 
@@ -130,7 +130,7 @@ DAYS: dict[str, tuple[int, dict[str, Any]]] = {
 
 
 def show_fleet_speed(sizes: tuple[int, ...]) -> None:
-    """Prints the fleet's speed against bare SimPy, and how the time per device grows with the fleet."""
+    """Print the fleet's speed against bare SimPy, and how the time per device grows with the fleet."""
     for name, (rounds, selection) in DAYS.items():
         first: FleetSpeed | None = None
         for devices in sizes:

@@ -33,7 +33,7 @@ class PeerTiming:
 
     @classmethod
     def between(cls, times_s: Sequence[float]) -> PeerTiming:
-        """Reads it off the start of the first round and the end of each, of which there are two at least."""
+        """Read it off the start of the first round and the end of each, of which there are two at least."""
         first_s, *later_s = np.diff(times_s).tolist()
         return cls(first_s, min(later_s))
 
@@ -43,7 +43,7 @@ def _missing(name: str, error: ImportError) -> ScenarioError:
 
 
 def peer_lines(timings: Sequence[Timing], *, rounds: int, flower_workers: int = 2) -> Iterator[str]:
-    """Times each peer on what the engine was timed on, and says how they compare; says so of a peer that is missing."""
+    """Time each peer on what the engine was timed on, and say how they compare; say so of a peer that is missing."""
     flower = functools.partial(time_flower, workers=flower_workers)
     peers: tuple[tuple[str, str, Callable[..., PeerTiming]], ...] = (
         ("pfl", "pfl-research {}", time_pfl),
@@ -63,7 +63,7 @@ def peer_lines(timings: Sequence[Timing], *, rounds: int, flower_workers: int = 
 
 
 def time_pfl(workload: EngineWorkload, *, rounds: int) -> PeerTiming:
-    """Times rounds of a workload in pfl-research, all clients in the cohort."""
+    """Time rounds of a workload in pfl-research, all clients in the cohort."""
     try:
         from pfl.aggregate.simulate import SimulatedBackend
         from pfl.algorithm.base import NNAlgorithmParams
@@ -114,7 +114,7 @@ def time_pfl(workload: EngineWorkload, *, rounds: int) -> PeerTiming:
 
 
 def _pfl_module(workload: EngineWorkload) -> torch.nn.Module:
-    """Gives a net the two methods that pfl asks for."""
+    """Give a net the two methods that pfl asks for."""
     from pfl.metrics import Weighted
 
     module = workload.net.build(workload.shape, 10, seed=0)
@@ -162,12 +162,12 @@ class FlowerRun:
 
 
 def time_flower(workload: EngineWorkload, *, rounds: int, workers: int = 2) -> PeerTiming:
-    """Times rounds of a workload in Flower's simulation engine on Ray, all clients in the cohort."""
+    """Time rounds of a workload in Flower's simulation engine on Ray, all clients in the cohort."""
     return PeerTiming.between(run_flower(workload, rounds=rounds, workers=workers).times_s)
 
 
 def run_flower(workload: EngineWorkload, *, rounds: int, workers: int = 2) -> FlowerRun:
-    """Runs rounds of a workload in Flower, on so many workers of one core each.
+    """Run rounds of a workload in Flower, on so many workers of one core each.
 
     The first round begins when the server is ready, so that starting Ray and its workers counts towards it.
     """
@@ -239,7 +239,7 @@ def _flower_loop(workload: EngineWorkload) -> PlainLoop:
 
 
 def _flower_client(workload: EngineWorkload, message: Any, context: Any) -> Any:
-    """Trains one client in a worker, on the very batches the engine would give it."""
+    """Train one client in a worker, on the very batches the engine would give it."""
     from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
     loop = _flower_loop(workload)
@@ -255,7 +255,7 @@ def _flower_client(workload: EngineWorkload, message: Any, context: Any) -> Any:
 
 @contextlib.contextmanager
 def _quiet_flower() -> Iterator[None]:
-    """Keeps Flower and Ray from logging, from reporting home, and from leaving traces in the environment."""
+    """Keep Flower and Ray from logging, from reporting home, and from leaving traces in the environment."""
     before, logger = dict(os.environ), logging.getLogger("flwr")
     with tempfile.TemporaryDirectory() as home:
         os.environ.update(

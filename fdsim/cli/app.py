@@ -137,7 +137,7 @@ def new(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to ma
 
 
 def main() -> None:
-    """Runs the command line: 0 done, 1 the run failed, 2 the input was wrong."""
+    """Run the command line: 0 done, 1 the run failed, 2 the input was wrong."""
     debug = "--debug" in sys.argv or bool(os.environ.get("FDSIM_DEBUG"))
     # --debug may stand anywhere on the line, as people add it to the end of the command that failed.
     arguments = [word for word in sys.argv[1:] if word != "--debug"]

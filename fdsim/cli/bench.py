@@ -42,7 +42,7 @@ def engine(
         int, typer.Option(help="Ray workers that Flower gets, of one core each", min=1)
     ] = 2,
 ) -> None:
-    """Times rounds of training against a plain PyTorch loop and the machine's own matrix products."""
+    """Time rounds of training against a plain PyTorch loop and the machine's own matrix products."""
     from rich.console import Console
     from rich.table import Table
 

@@ -11,7 +11,7 @@ _FILES = {"scenario.toml": "scenario.toml", "my_models.py": "my_models.py.txt"}
 
 
 def make_starter(folder: Path) -> str:
-    """Writes the starter files into a new folder and says what to type next."""
+    """Write the starter files into a new folder and say what to type next."""
     for name in _FILES:
         if (folder / name).exists():
             raise InputError(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def run_and_show(path: Path, out: Path | None, overrides: list[str], choices: RunChoices) -> None:
-    """Runs a scenario while showing it, then prints the closing table."""
+    """Run a scenario while showing it, then print the closing table."""
     from fdsim.inspect.summary import print_summary
 
     scenario = load_scenario(path, overrides)
@@ -43,7 +43,7 @@ def run_and_show(path: Path, out: Path | None, overrides: list[str], choices: Ru
 
 
 def _write_report(folder: Path, console: Console) -> None:
-    """Writes the report; the run is complete by now, so a report that fails is told and not counted against it."""
+    """Write the report; the run is complete by now, so a report that fails is told and not counted against it."""
     from fdsim.report import write_report
 
     try:
@@ -54,7 +54,7 @@ def _write_report(folder: Path, console: Console) -> None:
 
 
 def sharding_of(executor: str, address: str | None, shards: int | None) -> Sharding | None:
-    """Works out whether, and how, cohorts are spread over a cluster."""
+    """Work out whether, and how, cohorts are spread over a cluster."""
     if executor not in ("local", "ray"):
         raise InputError("--executor", f"no executor called '{executor}'", "there is: local, ray")
     if executor == "local":
@@ -70,7 +70,7 @@ def sharding_of(executor: str, address: str | None, shards: int | None) -> Shard
 
 @contextmanager
 def termination_as_interrupt() -> Iterator[None]:
-    """Treats SIGTERM like Ctrl-C, so that job schedulers get the same clean stop."""
+    """Treat SIGTERM like Ctrl-C, so that job schedulers get the same clean stop."""
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt

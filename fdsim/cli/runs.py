@@ -57,7 +57,7 @@ def runs(
         "runs"
     ),
 ) -> None:
-    """Runs in a folder: status, progress, scenario, seed and size at a glance."""
+    """Run in a folder: status, progress, scenario, seed and size at a glance."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -61,7 +61,7 @@ class Comparison:
 
 
 def compare(curves: Curves, question: Question | None = None) -> Comparison:
-    """Compares the arms of every group with the baseline, pair by pair."""
+    """Compare the arms of every group with the baseline, pair by pair."""
     question = question or Question()
     columns = ("strategy", *curves.settings)
     if question.by not in columns:
@@ -136,7 +136,7 @@ def _measure(curves: Curves, part: pd.DataFrame, target: float | None) -> pd.Dat
 def _rows(
     measured: pd.DataFrame, arms: Sequence[str], baseline: str, question: Question
 ) -> list[dict[str, object]]:
-    """Makes the rows of one group."""
+    """Make the rows of one group."""
     twice = measured.duplicated(["arm", "seed"])
     if twice.any():
         first = measured[twice].iloc[0]

@@ -37,7 +37,7 @@ class _Source:
 
 
 def curves_of(folders: Sequence[Path | str]) -> Curves:
-    """Reads the curves of any mixture of run folders and study folders."""
+    """Read the curves of any mixture of run folders and study folders."""
     sources = [source for folder in folders for source in _sources(Path(folder))]
     runs = [(source, *_read(source.folder)) for source in sources]
     if not runs:
@@ -68,7 +68,7 @@ def curves_of(folders: Sequence[Path | str]) -> Curves:
 def curves_from(
     rounds: pd.DataFrame, *, settings: Sequence[str] = (), rounds_planned: int | None = None
 ) -> Curves:
-    """Takes curves from one rounds table with `strategy` and `seed` columns, for results that come from elsewhere."""
+    """Take curves from one rounds table with `strategy` and `seed` columns, for results that come from elsewhere."""
     missing = [
         name
         for name in ("strategy", "seed", "round", "test_accuracy", *settings)
@@ -114,7 +114,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Any], pd.DataFrame]:
 
 
 def _differing(scenarios: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-    """Names the keys in which runs differ that come without a study to say what was swept."""
+    """Name the keys in which runs differ that come without a study to say what was swept."""
     flats = [{k: v for k, v in s.items() if re.split(r"[.\[]", k)[0] not in _NOT_SETTINGS} for s in scenarios]
     keys = dict.fromkeys(key for flat in flats for key in flat)
     return tuple(key for key in keys if any(flat.get(key) != flats[0].get(key) for flat in flats))

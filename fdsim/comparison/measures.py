@@ -63,7 +63,7 @@ class Curve:
     """False when the strategy stopped before the run's last round."""
 
     def qualities(self) -> dict[str, float]:
-        """Answers with the `QUALITIES` of the curve; NaN where an unfinished curve cannot tell."""
+        """Return the `QUALITIES` of the curve; NaN where an unfinished curve cannot tell."""
         if not self.complete or not len(self.accuracy):
             return {measure.name: float("nan") for measure in QUALITIES}
         return {
@@ -74,7 +74,7 @@ class Curve:
         }
 
     def cost(self, name: str, target: float) -> Cost:
-        """Answers with what it took to reach a test accuracy for the first time."""
+        """Return what it took to reach a test accuracy for the first time."""
         watched = self.watched(name)
         reached = np.flatnonzero(self.accuracy >= target)
         if len(reached) and not np.isnan(watched):
@@ -82,7 +82,7 @@ class Curve:
         return Cost(watched, reached=False)
 
     def watched(self, name: str) -> float:
-        """Answers with a cost at the last evaluation; NaN where nothing of it was recorded, as energy without devices."""
+        """Return a cost at the last evaluation; NaN where nothing of it was recorded, as energy without devices."""
         taken: np.ndarray = getattr(self, name)
         return float(taken[-1]) if len(taken) and taken[-1] > 0 else float("nan")
 
@@ -106,7 +106,7 @@ def fluctuation(accuracy: np.ndarray) -> float:
 
 
 def curve_of(rounds: pd.DataFrame, planned_rounds: int | None = None) -> Curve:
-    """Makes a curve of one strategy's rows of a rounds table; `planned_rounds` tells whether it is complete."""
+    """Make a curve of one strategy's rows of a rounds table; `planned_rounds` tells whether it is complete."""
     rows = rounds.sort_values("round")
     energy_kj = rows["energy_j"].astype(float).cumsum().to_numpy() / _JOULES_PER_KJ
     evaluated = rows["test_accuracy"].notna().to_numpy()

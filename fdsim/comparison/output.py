@@ -23,7 +23,7 @@ _AHEAD = ("n", "final accuracy", "gap recovered")
 
 
 def write_comparison(comparison: Comparison, path: Path) -> None:
-    """Writes the comparison's table; the file name's ending decides between CSV, Parquet and LaTeX."""
+    """Write the comparison's table; the file name's ending decides between CSV, Parquet and LaTeX."""
     kind = path.suffix.lower()
     if kind not in (".csv", ".parquet", ".tex"):
         raise InputError(
@@ -50,7 +50,7 @@ def _plain(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
-    """Prints one table per group, and what its numbers mean."""
+    """Print one table per group, and what its numbers mean."""
     from rich.table import Table
     from rich.text import Text
 
@@ -83,7 +83,7 @@ def _groups(comparison: Comparison) -> list[tuple[str, pd.DataFrame]]:
 
 
 def display_table(comparison: Comparison, rows: pd.DataFrame) -> pd.DataFrame:
-    """Lays one group out as text, one line per arm."""
+    """Lay one group out as text, one line per arm."""
     by = comparison.question.by
     target = rows["target_accuracy"].iloc[0]
     to_target = "" if target is None or pd.isna(target) else f" to {target:.3f}"
@@ -106,7 +106,7 @@ def display_table(comparison: Comparison, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def footnote(comparison: Comparison) -> str:
-    """Says what the numbers of a comparison are."""
+    """Say what the numbers of a comparison are."""
     pairing = (
         "on seed and trace"
         if comparison.table["same_trace"].all()
@@ -147,7 +147,7 @@ def _cost(row: Any, digits: int) -> str:
 
 
 def latex(comparison: Comparison) -> str:
-    """Writes one booktabs table, groups one after another."""
+    """Write one booktabs table, groups one after another."""
     parts = []
     shown = [(title, display_table(comparison, rows)) for title, rows in _groups(comparison)]
     for title, table in shown:

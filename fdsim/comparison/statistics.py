@@ -54,7 +54,7 @@ class Difference:
 
 
 def describe(values: Sequence[float] | np.ndarray) -> Sample:
-    """Describes the values that are known; `n` says how many those are."""
+    """Describe the values that are known; `n` says how many those are."""
     known = _known(values)
     n = len(known)
     if not n:
@@ -66,7 +66,7 @@ def describe(values: Sequence[float] | np.ndarray) -> Sample:
 def paired_difference(
     values: Sequence[float] | np.ndarray, baseline: Sequence[float] | np.ndarray
 ) -> Difference:
-    """Compares two lists pair by pair; a pair of which one side is unknown (NaN) does not count."""
+    """Compare two lists pair by pair; a pair of which one side is unknown (NaN) does not count."""
     known = _known(np.asarray(values, dtype=np.float64) - np.asarray(baseline, dtype=np.float64))
     n = len(known)
     if not n:
@@ -111,7 +111,7 @@ class CostSummary:
 
 
 def summarise_costs(costs: Sequence[Cost], horizon: float) -> CostSummary:
-    """Summarises costs of which some are only known to be larger than what was watched."""
+    """Summarise costs of which some are only known to be larger than what was watched."""
     if not costs:
         return CostSummary(0, 0, float("nan"), float("nan"), horizon, float("nan"))
     reached = [cost.value for cost in costs if cost.reached]
@@ -134,7 +134,7 @@ def summarise_costs(costs: Sequence[Cost], horizon: float) -> CostSummary:
 
 
 def restricted(costs: Sequence[Cost], horizon: float) -> np.ndarray:
-    """Answers with min(cost, horizon) for each cost where that is known, else NaN.
+    """Return min(cost, horizon) for each cost where that is known, else NaN.
 
     A repeat watched to the horizon without reaching the target counts as the horizon itself: a lower bound, equal for
     all, so that paired differences understate what the slower side lost rather than dropping it.
@@ -144,7 +144,7 @@ def restricted(costs: Sequence[Cost], horizon: float) -> np.ndarray:
 
 
 def _area(quantiles: np.ndarray, survival: np.ndarray, horizon: float) -> float:
-    """Integrates a step function that starts at 1 and takes the value survival[i] from quantiles[i] on."""
+    """Integrate a step function that starts at 1 and take the value survival[i] from quantiles[i] on."""
     steps = np.minimum(np.concatenate([[0.0], quantiles, [horizon]]), horizon)
     return float(np.sum(np.diff(steps) * np.concatenate([[1.0], survival])))
 
@@ -169,7 +169,7 @@ def _t_interval(values: np.ndarray) -> Interval:
 
 
 def _bootstrap(samples: list[np.ndarray], statistic: Callable[..., Any], method: str = "") -> Interval:
-    """Resamples repeats; the resampling has a stream of its own, so that a comparison repeats to the last digit."""
+    """Resample repeats; the resampling has a stream of its own, so that a comparison repeats to the last digit."""
     n = len(samples[0])
     if n < 2:
         return NO_INTERVAL

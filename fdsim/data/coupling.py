@@ -31,7 +31,7 @@ def strength(coupling: Coupling) -> float:
 def assign(
     coupling: Coupling, group: np.ndarray, cluster: np.ndarray | None, rng: np.random.Generator
 ) -> np.ndarray:
-    """Answers with the data shard [K] that each device holds: a permutation of the K shards.
+    """Return the data shard [K] that each device holds: a permutation of the K shards.
 
     `group` [K] is the fleet group of each device, `cluster` [K] the cluster of each shard. With strength s,
     a random share s of the devices takes shards in the order of group and cluster, so that group g holds

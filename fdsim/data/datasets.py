@@ -56,11 +56,11 @@ class DataSource(Component):
             raise NotImplementedError
 
     def load(self) -> Examples:
-        """Answers with all examples."""
+        """Return all examples."""
         raise NotImplementedError(f"{type(self).__name__} has no load")
 
     def labels(self) -> np.ndarray:
-        """Answers with the train labels [N] alone, which is all a partition looks at."""
+        """Return the train labels [N] alone, which is all a partition looks at."""
         return self.load().train_labels
 
 
@@ -76,7 +76,7 @@ class Digits(DataSource):
 
 @lru_cache(maxsize=1)
 def _digits() -> Examples:
-    """Reads the digits file itself, since importing scikit-learn costs more than a second."""
+    """Read the digits file itself, since importing scikit-learn costs more than a second."""
     package = find_spec("sklearn")
     if package is None or package.origin is None:
         raise DataError(

@@ -8,7 +8,7 @@ from fdsim.data.datasets import DataSource, Examples
 
 
 def holding(source: DataSource, examples: Examples) -> DataSource:
-    """Answers with the same source, fields and all, which takes its examples from memory instead of loading them."""
+    """Return the same source, fields and all, which takes its examples from memory instead of loading them."""
     kind = type(source)
 
     class Held(kind):  # type: ignore[misc,valid-type]

@@ -113,7 +113,7 @@ def _labels(path: Path, column: str, stamp_ns: int) -> np.ndarray:
 
 @lru_cache(maxsize=4)
 def _images(path: Path, column: str, stamp_ns: int, cache: Path | None) -> np.ndarray:
-    """Answers with all images [N, C, H, W] uint8, from the cache if they were decoded before."""
+    """Return all images [N, C, H, W] uint8, from the cache if they were decoded before."""
     kept = None
     if cache is not None:
         name = hashlib.blake2b(f"{path}/{column}/{stamp_ns}".encode(), digest_size=16).hexdigest()
@@ -132,7 +132,7 @@ def _images(path: Path, column: str, stamp_ns: int, cache: Path | None) -> np.nd
 
 
 def _decoded_all(path: Path, column: str) -> np.ndarray:
-    """Decodes in threads, since the decoders release the interpreter."""
+    """Decode in threads, since the decoders release the interpreter."""
     encoded = _encoded(pq.read_table(path, columns=[column]).column(column).combine_chunks(), path)
     with ThreadPoolExecutor() as threads:
         images = list(threads.map(lambda each: _decoded(each, path), encoded, chunksize=256))

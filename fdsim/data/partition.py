@@ -35,7 +35,7 @@ class Partition(Component):
     family: ClassVar[str] = "partition"
 
     def divide(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> Division:
-        """Answers with disjoint rows of the train set for each client; raises DataError when it cannot be done."""
+        """Return disjoint rows of the train set for each client; raise DataError when it cannot be done."""
         raise NotImplementedError(f"{type(self).__name__} has no divide")
 
 

@@ -79,7 +79,7 @@ def _load(name: str, root: Path, download: bool, folder: str, classes: int) -> E
 
 
 def _dataset(name: str, root: Path, folder: str, *, train: bool, download: bool) -> Any:
-    """Opens one half of a set, fetching it only when it is not there and that is wanted."""
+    """Open one half of a set, fetching it only when it is not there and that is wanted."""
     import torchvision
 
     kind = getattr(torchvision.datasets, name)

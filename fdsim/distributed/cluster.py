@@ -24,12 +24,12 @@ def usable_cores() -> int:
 
 
 def first_line(error: Exception) -> str:
-    """Answers with the first line of what an error says; Ray's go on for pages."""
+    """Return the first line of what an error says; Ray's go on for pages."""
     return str(error).strip().split("\n")[0]
 
 
 def connect(address: str | None) -> bool:
-    """Connects to a cluster, and answers whether that was left to this call; an address nobody answers fails fast."""
+    """Connect to a cluster, and return whether that was left to this call; an address nobody answers fails fast."""
     try:
         import ray
     except ImportError:
@@ -58,7 +58,7 @@ def connect(address: str | None) -> bool:
 
 
 def _require_answer(address: str) -> None:
-    """Knocks at the cluster's port: Ray itself would go on trying for minutes."""
+    """Knock at the cluster's port: Ray itself would go on trying for minutes."""
     place = address
     if address == "auto":
         folder = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fdsim.learning.counterfactual import pour
+from fdsim.learning.counterfactual import add_weighted_
 from fdsim.learning.similarity import Sketch
 from fdsim.learning.trainer import Digest, Evaluation, Needs, Trainer
-from fdsim.strategies.base import Setting
+from fdsim.strategies.base import Federation
 
 if TYPE_CHECKING:
     from fdsim.learning.engine import Task
@@ -78,21 +78,21 @@ class ShardedCohort:
         self._publish = publish
 
     def initial(self) -> Tensor:
-        """Answers with the parameters [P] a run starts from."""
+        """Return the parameters [P] a run starts from."""
         return self._home.initial()
 
     def evaluate(self, params: Tensor) -> Evaluation:
-        """Tests parameters."""
+        """Test parameters."""
         return self._home.evaluate(params)
 
     def learning_rate(self, round_index: int) -> float:
-        """Answers with η_L of a round."""
+        """Return η_L of a round."""
         return self._home.learning_rate(round_index)
 
     def train(
         self, start: Tensor, clients: np.ndarray, round_index: int, work_frac: np.ndarray | None = None
     ) -> Iterator[_Chunk]:
-        """Yields whole updates, one chunk per shard."""
+        """Yield whole updates, one chunk per shard."""
         for parts in self._ask(start, clients, round_index, work_frac, None):
             if parts.updates is None:
                 raise ValueError("a shard sent no updates back")
@@ -101,7 +101,7 @@ class ShardedCohort:
     def digest(
         self, start: Tensor, clients: np.ndarray, round_index: int, work_frac: np.ndarray | None, needs: Needs
     ) -> Iterator[Digest]:
-        """Yields weighted sums, losses and sketches, one digest per shard."""
+        """Yield weighted sums, losses and sketch, one digest per shard."""
         for parts in self._ask(start, clients, round_index, work_frac, needs):
             if parts.weighted is None:
                 raise ValueError("a shard sent no weighted sum back")
@@ -118,7 +118,7 @@ class ShardedCohort:
         work_frac: np.ndarray | None,
         needs: Needs | None,
     ) -> Iterator[Parts]:
-        """Gives every shard its slice, then waits for them in turn: their order never depends on who is faster."""
+        """Give every shard its slice, then wait for them in turn: their order never depends on who is faster."""
         clients = np.asarray(clients)
         published = self._publish(start.detach().cpu().numpy())
         under_way = []
@@ -147,14 +147,14 @@ def _tensor(array: np.ndarray) -> Tensor:
 
 
 def carry_out(task: Task, start: np.ndarray, order: Order) -> Parts:
-    """Does what a shard is asked to do, with a task of its own."""
-    setting: Setting = task.setting
-    params = _tensor(start).to(device=setting.accelerator, dtype=setting.dtype)
+    """Do what a shard is asked to do, with a task of its own."""
+    federation: Federation = task.federation
+    params = _tensor(start).to(device=federation.accelerator, dtype=federation.dtype)
     place = {int(client): at for at, client in enumerate(order.clients)}
     weighted = None if order.weights is None else torch.zeros_like(params)
     sketch = None
     if order.sketch_dim is not None:
-        sketch = Sketch(setting, order.sketch_dim, round_index=order.round_index)
+        sketch = Sketch(federation, order.sketch_dim, round_index=order.round_index)
     clients: list[np.ndarray] = []
     losses: list[Tensor] = []
     updates: list[Tensor] = []
@@ -165,7 +165,9 @@ def carry_out(task: Task, start: np.ndarray, order: Order) -> Parts:
         if weighted is None or order.weights is None:
             updates.append(chunk.updates)
             continue
-        pour(weighted, order.weights[[place[int(client)] for client in chunk.clients]], chunk.updates)
+        add_weighted_(
+            weighted, order.weights[[place[int(client)] for client in chunk.clients]], chunk.updates
+        )
         if sketch is not None:
             sketches.append(sketch.of(chunk.updates))
     return Parts(

@@ -50,7 +50,7 @@ class ShardActor:
         self._task = make_task(prepare(scenario), device=job["device"])
 
     def train(self, start: np.ndarray, order: Order) -> Parts:
-        """Trains a slice of a round's clients."""
+        """Train a slice of a round's clients."""
         from fdsim.distributed.sharded_cohort import carry_out
 
         return carry_out(self._task, start, order)
@@ -76,7 +76,7 @@ class _RayShard:
 def sharded(
     task: Task, prepared: Prepared, sharding: Sharding, *, device: str | None = None
 ) -> Iterator[Task]:
-    """Spreads a task's cohort over the actors of a cluster for as long as the context lasts."""
+    """Spread a task's cohort over the actors of a cluster for as long as the context lasts."""
     from fdsim.distributed.sharded_cohort import ShardedCohort
 
     ours = connect(sharding.address)

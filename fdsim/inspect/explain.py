@@ -19,7 +19,7 @@ from fdsim.trace import Cause, Outcome, TraceRound
 
 
 def explain_scenario(path: Path, overrides: list[str], rounds: int) -> None:
-    """Prints what a scenario asks for, who would drop out of its first rounds, and what the run will take."""
+    """Print what a scenario asks for, who would drop out of its first rounds, and what the run will take."""
     prepared = prepare(load_scenario(path, overrides))
     console = Console()
     began_s = time.perf_counter()
@@ -87,7 +87,7 @@ def _cost_lines(prepared: Prepared, trace: list[TraceRound], fleet_s_per_round: 
         seconds += scenario.rounds * (round_s + evaluate_s / task.evaluate_every)
     seconds += fleet_s_per_round * scenario.rounds
     return {
-        "accelerator": str(task.setting.accelerator),
+        "accelerator": str(task.federation.accelerator),
         "memory": f"about {memory / 1e6:,.0f} MB for data, nets and what strategies store",
         "time": f"about {seconds:,.0f} s here (one round of each strategy tried, {scenario.rounds} asked for)",
     }

@@ -45,7 +45,7 @@ class RunSummary:
 
 
 def summarise(rounds: pd.DataFrame, trace: pd.DataFrame, target_accuracy: float | None = None) -> RunSummary:
-    """Works the closing table out from a run's rounds table and its trace."""
+    """Work the closing table out from a run's rounds table and its trace."""
     measured = rounds.dropna(subset=["test_accuracy"])
     curves = {
         str(name): rows.set_index("round")["test_accuracy"]
@@ -96,7 +96,7 @@ def _gap(full: pd.Series | None, curve: pd.Series | None) -> float | None:
 
 
 def summary_table(summary: RunSummary, title: str) -> Table:
-    """Lays a summary out for the terminal."""
+    """Lay a summary out for the terminal."""
     measured_error = any(line.substitution_error is not None for line in summary.strategies)
     table = Table(title=title, title_justify="left")
     table.add_column("strategy")
@@ -125,14 +125,14 @@ def _number(value: float | None) -> str:
 
 
 def dropout_line(summary: RunSummary) -> str:
-    """Says in one line how many dropped out and why."""
+    """Say in one line how many dropped out and why."""
     causes = ", ".join(f"{cause} {share:.0%}" for cause, share in summary.causes.items())
     empty = f"; {summary.empty_rounds} rounds with nobody" if summary.empty_rounds else ""
     return f"dropout {summary.dropout_frac:.1%}" + (f": {causes}" if causes else "") + empty
 
 
 def print_summary(folder: Path, console: Console) -> None:
-    """Prints a run's closing table, its dropout causes, and how to read on."""
+    """Print a run's closing table, its dropout causes, and how to read on."""
     import fdsim
 
     run = fdsim.open_run(folder)

@@ -79,7 +79,7 @@ class Theory:
 
 
 def theory_of(run: Run, strategy: str | None = None) -> Theory:
-    """Estimates the constants from the last snapshot of R of a strategy, by default the first that has one."""
+    """Estimate the constants from the last snapshot of R of a strategy, by default the first that has one."""
     import pandas as pd
 
     label, snapshot = _snapshot(run, strategy)
@@ -117,7 +117,7 @@ def theory_of(run: Run, strategy: str | None = None) -> Theory:
 def constants_of(
     similarity: np.ndarray, distance: np.ndarray, cluster: np.ndarray, active: np.ndarray
 ) -> Constants:
-    """Estimates the constants from μ [K, K] and σ² [K, K] (NaN where unknown), clusters [K] and who was active [T, K]."""
+    """Estimate the constants from μ [K, K] and σ² [K, K] (NaN where unknown), clusters [K] and who was active [T, K]."""
     rounds, clients = active.shape
     pairs = ~np.eye(clients, dtype=bool)
     friendly = (cluster[:, None] == cluster) & pairs
@@ -153,7 +153,7 @@ def _smallest(values: np.ndarray) -> float:
 
 
 def _snapshot(run: Run, strategy: str | None) -> tuple[str, pd.DataFrame]:
-    """Answers with a strategy that keeps R, and its last snapshot."""
+    """Return a strategy that keeps R, and its last snapshot."""
     frame = run.similarity()
     there = [label for label in run.strategies if (frame["strategy"].astype(str) == label).any()]
     if not there:
@@ -171,7 +171,7 @@ def _snapshot(run: Run, strategy: str | None) -> tuple[str, pd.DataFrame]:
 
 
 def _matrices(snapshot: pd.DataFrame, clients: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Turns the long form into symmetric R, N and mean squared distances [K, K]."""
+    """Turn the long form into symmetric R, N and mean squared distances [K, K]."""
     first, second = snapshot["first"].to_numpy(), snapshot["second"].to_numpy()
     made = []
     for column, blank in (("similarity", np.nan), ("meetings", 0), ("distance", np.nan)):
@@ -193,7 +193,7 @@ def _clusters(
 
 
 def _cluster_count(similarity: np.ndarray) -> int:
-    """Guesses the number of clusters: that with the most friends each client has above its row's largest gap."""
+    """Guesse the number of clusters: that with the most friends each client has above its row's largest gap."""
     circles = []
     for row in similarity:
         scores = np.sort(row[np.isfinite(row)])[::-1]
@@ -205,7 +205,7 @@ def _cluster_count(similarity: np.ndarray) -> int:
 def _errors(
     table: pd.DataFrame, strategies: list[str], constants: Constants, missing_frac: np.ndarray
 ) -> pd.DataFrame:
-    """Puts the measured Σ‖e_t‖² of each strategy beside the bounds over the same rounds."""
+    """Put the measured Σ‖e_t‖² of each strategy beside the bounds over the same rounds."""
     import pandas as pd
 
     rows = []

@@ -71,7 +71,7 @@ class Verdict:
 def first_difference(
     table: str, recorded: pd.DataFrame, again: pd.DataFrame, *, tolerance: float = 0.0
 ) -> Difference | None:
-    """Compares two tables value by value, in order of rounds; NaN and null equal themselves."""
+    """Compare two tables value by value, in order of rounds; NaN and null equal themselves."""
     strategies = list(dict.fromkeys(recorded["strategy"])) if "strategy" in recorded else [None]
     for strategy in strategies:
         one, other = (_of(frame, strategy) for frame in (recorded, again))
@@ -131,7 +131,7 @@ def _place(table: str, frame: pd.DataFrame, row: int) -> str:
 
 
 def compare_runs(recorded: Run, again: Run, *, tolerance: float = 0.0) -> Difference | None:
-    """Answers with the first difference between two runs; rounds the recorded one has not reached are left out."""
+    """Return the first difference between two runs; rounds the recorded one has not reached are left out."""
     found = first_difference("trace", recorded.trace, again.trace, tolerance=tolerance)
     for table in ("rounds", "clients", "similarity"):
         if found is None:
@@ -148,7 +148,7 @@ def _as_far_as(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
 
 
 def verify_run(path: Path | str, *, quick: bool = False, tolerance: float = 0.0) -> Verdict:
-    """Runs a run's scenario again and compares; `quick` checks all hashes and the first rounds only."""
+    """Run a run's scenario again and compare; `quick` checks all hashes and the first rounds only."""
     run = open_run(path)
     check_hashes(run)
     if quick:
@@ -159,7 +159,7 @@ def verify_run(path: Path | str, *, quick: bool = False, tolerance: float = 0.0)
 
 
 def check_hashes(run: Run) -> None:
-    """Raises an error that names the file which is not as it was written: scenario, trace, events, any part."""
+    """Raise an error that names the file which is not as it was written: scenario, trace, events, any part."""
     manifest = run.manifest
     if run.scenario.content_hash != manifest["scenario_hash"]:
         raise RunFolderError(

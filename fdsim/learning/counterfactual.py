@@ -1,6 +1,6 @@
 """What the missing clients would have sent: they are trained off the books to measure the substitution error.
 
-Nothing here feeds back into the learning. The arrived clients are trained in the very same calls whether the
+Nothing here feeds back into the learning. The active clients are trained in the very same calls whether the
 counterfactual is on or off, which keeps the learning bit-identical.
 """
 
@@ -46,7 +46,7 @@ class Counterfactual:
         self._rule = dict(
             zip(cohort.missing.tolist(), (zero if blend is None else blend.stand_in).tolist(), strict=True)
         )
-        self._mean_weights = renormalised(cohort) if len(cohort.arrived) else np.empty(0)
+        self._mean_weights = renormalised(cohort) if len(cohort.active) else np.empty(0)
         self._truth = torch.zeros_like(cohort.params)
         self._mean = torch.zeros_like(cohort.params)
         self._wanted = {rule for rule in self._rule.values() if rule >= 0} | set(partial.tolist())
@@ -58,10 +58,10 @@ class Counterfactual:
             self._seen |= dict(zip(remembered, rows, strict=True))
 
     def arrive(self, positions: np.ndarray, clients: np.ndarray, updates: Tensor) -> None:
-        """Takes a chunk of arrived updates as it streams by."""
-        true_share = np.where(np.isin(clients, self._partial), 0.0, self._cohort.share[clients])
-        pour(self._truth, true_share, updates)
-        pour(self._mean, self._mean_weights[positions], updates)
+        """Take a chunk of received updates as it streams by."""
+        true_share = np.where(np.isin(clients, self._partial), 0.0, self._cohort.client_weight[clients])
+        add_weighted_(self._truth, true_share, updates)
+        add_weighted_(self._mean, self._mean_weights[positions], updates)
         for place, client in enumerate(clients.tolist()):
             if client in self._wanted:
                 # A copy: a view would keep the whole chunk alive.
@@ -84,12 +84,12 @@ class Counterfactual:
         return update  # left out of an average: the average speaks for it
 
     def measure(self, chunks: Iterable[Chunk], update: Tensor, *, learning_rate: float) -> SubstitutionError:
-        """Compares the global `update` [P] and every substitute with the truth, which `chunks` bring."""
+        """Compare the global `update` [P] and every substitute with the truth, which `chunks` bring."""
         clients: list[np.ndarray] = []
         squared: list[Tensor] = []
         cosine: list[Tensor] = []
         for chunk in chunks:
-            pour(self._truth, self._cohort.share[chunk.clients], chunk.updates)
+            add_weighted_(self._truth, self._cohort.client_weight[chunk.clients], chunk.updates)
             substitutes = torch.stack([self._substitute(client, update) for client in chunk.clients.tolist()])
             squared.append((substitutes - chunk.updates).square().sum(dim=1))
             norms = torch.linalg.vector_norm(substitutes, dim=1) * torch.linalg.vector_norm(
@@ -108,6 +108,6 @@ class Counterfactual:
         )
 
 
-def pour(total: Tensor, weights: np.ndarray, updates: Tensor) -> None:
-    """Adds a weighted sum of updates [C, P] to a total [P], in place."""
+def add_weighted_(total: Tensor, weights: np.ndarray, updates: Tensor) -> None:
+    """Add a weighted sum of updates [C, P] to a total [P], in place."""
     total.addmv_(updates.T, torch.as_tensor(weights, dtype=total.dtype, device=total.device))

@@ -3,7 +3,7 @@
 The engine owns orchestration: it trains whoever arrives, streams their updates into the blend the strategy
 asked for, compares updates on the accelerator, steps the server optimiser and writes down what happened.
 Rounds are pulled from an iterator one at a time, so that a source of rounds may look at the learner before it
-answers with the next one.
+returns the next one.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from fdsim.learning.friends import (
 )
 from fdsim.learning.records import Account, client_rows, round_row, snapshot_of
 from fdsim.learning.round import Played, Table, play
-from fdsim.learning.similarity import Gallery
+from fdsim.learning.similarity import UpdateComparer
 from fdsim.learning.stopwatch import Stopwatch
 from fdsim.learning.trainer import Evaluation, Trainer
-from fdsim.strategies.base import Arrived, Cohort, Setting, State, Strategy
+from fdsim.strategies.base import Cohort, Federation, Received, State, Strategy
 from fdsim.telemetry.schema import ClientRows, RoundRow, SimilaritySnapshot
 from fdsim.trace import TraceRound
 
@@ -43,7 +43,7 @@ class Task:
     """What is the same for every strategy that learns on a trace."""
 
     trainer: Trainer
-    setting: Setting
+    federation: Federation
     optimiser: ServerOptimiser
     global_learning_rate: float
     evaluate_every: int = 1
@@ -55,7 +55,7 @@ class Task:
 
     def due(self, every: int, round_index: int) -> bool:
         """Whether something done every so many rounds, and after the last one, is done now."""
-        return every > 0 and ((round_index + 1) % every == 0 or round_index + 1 == self.setting.rounds)
+        return every > 0 and ((round_index + 1) % every == 0 or round_index + 1 == self.federation.rounds)
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Learner:
     analytics: dict[str, Any] = field(default_factory=dict)
 
     def as_state(self) -> dict[str, Any]:
-        """Answers with a flat dict of tensors, arrays and numbers, as checkpoints want it."""
+        """Return a flat dict of tensors, arrays and numbers, as checkpoints want it."""
         state: dict[str, Any] = {"next_round": self.next_round, "params": self.params}
         for part in _PARTS:
             state |= {f"{part}.{name}": value for name, value in getattr(self, part).items()}
@@ -77,7 +77,7 @@ class Learner:
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Learner:
-        """Makes the learner that `as_state` described."""
+        """Make the learner that `as_state` described."""
         parts: dict[str, dict[str, Any]] = {part: {} for part in _PARTS}
         for name, value in state.items():
             part, dot, rest = name.partition(".")
@@ -86,7 +86,7 @@ class Learner:
         return cls(next_round=int(state["next_round"]), params=state["params"], **parts)
 
     def move(self, accelerator: torch.device) -> None:
-        """Brings every tensor to the accelerator."""
+        """Bring every tensor to the accelerator."""
         self.params = self.params.to(accelerator)
         for part in _PARTS:
             held = getattr(self, part)
@@ -106,18 +106,18 @@ class RoundResult:
 
 
 def begin(strategy: Strategy, task: Task) -> Learner:
-    """Makes the learner before round 0."""
-    setting = task.setting
-    strategy.check(setting)
-    analytics: dict[str, Any] = {"last_stand_in": np.full(setting.clients, -1)}
-    if strategy.compares and task.similarity_every and setting.clients <= CLUSTERS_UP_TO:
-        analytics["distance"] = np.zeros((setting.clients, setting.clients))
-        analytics["distances"] = np.zeros((setting.clients, setting.clients), dtype=np.int32)
+    """Make the learner before round 0."""
+    federation = task.federation
+    strategy.check(federation)
+    analytics: dict[str, Any] = {"last_stand_in": np.full(federation.clients, -1)}
+    if strategy.compares and task.similarity_every and federation.clients <= CLUSTERS_UP_TO:
+        analytics["distance"] = np.zeros((federation.clients, federation.clients))
+        analytics["distances"] = np.zeros((federation.clients, federation.clients), dtype=np.int32)
     return Learner(
         next_round=0,
         params=task.trainer.initial(),
-        optimiser_state=task.optimiser.start(setting.parameters, setting.accelerator, setting.dtype),
-        strategy_state=strategy.start(setting),
+        optimiser_state=task.optimiser.start(federation.parameters, federation.accelerator, federation.dtype),
+        strategy_state=strategy.start(federation),
         analytics=analytics,
     )
 
@@ -125,16 +125,18 @@ def begin(strategy: Strategy, task: Task) -> Learner:
 def learn(
     strategy: Strategy, task: Task, trace: Iterable[TraceRound], learner: Learner
 ) -> Iterator[RoundResult]:
-    """Lets a learner live through the rounds it has not seen; it may be checkpointed between results."""
-    learner.move(task.setting.accelerator)
-    table = Table(strategy, task, Gallery(strategy.comparison, task.setting) if strategy.compares else None)
+    """Let a learner live through the rounds it has not seen; it may be checkpointed between results."""
+    learner.move(task.federation.accelerator)
+    table = Table(
+        strategy, task, UpdateComparer(strategy.comparison, task.federation) if strategy.compares else None
+    )
     for trace_round in trace:
         if trace_round.round < learner.next_round:
             continue
-        if trace_round.clients != task.setting.clients:
+        if trace_round.clients != task.federation.clients:
             raise TraceError(
                 f"round {trace_round.round} of the trace",
-                f"has {trace_round.clients} clients where the data are divided among {task.setting.clients}",
+                f"has {trace_round.clients} clients where the data are divided among {task.federation.clients}",
                 "use a trace made for as many clients",
             )
         yield _one_round(table, trace_round, learner)
@@ -144,7 +146,7 @@ def _one_round(table: Table, trace_round: TraceRound, learner: Learner) -> Round
     watch = Stopwatch()
     strategy, task = table.strategy, table.task
     round_index = trace_round.round
-    attendance = attendance_of(strategy, task.setting, trace_round, learner.params)
+    attendance = attendance_of(strategy, task.federation, trace_round, learner.params)
     played = play(table, learner.strategy_state, attendance, watch)
     with watch.on("blend"):
         figures = _learn_from(strategy, task, attendance.cohort, played, learner)
@@ -171,24 +173,28 @@ def _one_round(table: Table, trace_round: TraceRound, learner: Learner) -> Round
         evaluation,
         agreement,
     )
-    return RoundResult(round_row(account, watch), client_rows(account, task.setting.true_cluster), snapshot)
+    return RoundResult(
+        round_row(account, watch), client_rows(account, task.federation.true_cluster), snapshot
+    )
 
 
 def _learn_from(
     strategy: Strategy, task: Task, cohort: Cohort, played: Played, learner: Learner
 ) -> FriendFigures:
-    """Lets strategy and analytics take in a round in which somebody arrived."""
+    """Let strategy and analytics take in a round in which somebody arrived."""
     if played.blend is None:
         return FriendFigures()
     scores = None if played.compared is None else played.compared.scores
-    learner.strategy_state = strategy.learn(learner.strategy_state, cohort, Arrived(scores, played.losses))
+    learner.strategy_state = strategy.after_round(
+        learner.strategy_state, cohort, Received(scores, played.losses)
+    )
     last = learner.analytics["last_stand_in"]
-    figures = friend_figures(strategy, cohort, played.blend, task.setting.true_cluster, last)
+    figures = friend_figures(strategy, cohort, played.blend, task.federation.true_cluster, last)
     single = played.blend.stand_in >= 0
     last[cohort.missing[single]] = played.blend.stand_in[single]
     if played.compared is not None and "distance" in learner.analytics:
         known = np.isfinite(played.compared.distances)
-        first, second = (cohort.arrived[places] for places in np.nonzero(known))
+        first, second = (cohort.active[places] for places in np.nonzero(known))
         learner.analytics["distances"][first, second] += 1
         mean = learner.analytics["distance"]
         mean[first, second] += (played.compared.distances[known] - mean[first, second]) / learner.analytics[
@@ -198,8 +204,8 @@ def _learn_from(
 
 
 def _cluster_agreement(strategy: Strategy, task: Task, learner: Learner) -> float | None:
-    truth = task.setting.true_cluster
-    if truth is None or task.setting.clients > CLUSTERS_UP_TO:
+    truth = task.federation.true_cluster
+    if truth is None or task.federation.clients > CLUSTERS_UP_TO:
         return None
     friendship = strategy.friendship(learner.strategy_state)
     if friendship is None:

@@ -31,13 +31,13 @@ def friend_figures(
     true_cluster: np.ndarray | None,
     last_stand_in: np.ndarray,
 ) -> FriendFigures:
-    """Works out a round's analytics; `last_stand_in` [K] is each client's previous stand-in, -1 for none."""
+    """Work out a round's analytics; `last_stand_in` [K] is each client's previous stand-in, -1 for none."""
     missing, stand_in = cohort.missing, blend.stand_in
     single = stand_in >= 0
     present = hit = fallback = stable = most = None
     if len(missing):
         if true_cluster is not None:
-            present = float(np.isin(true_cluster[missing], true_cluster[cohort.arrived]).mean())
+            present = float(np.isin(true_cluster[missing], true_cluster[cohort.active]).mean())
             if strategy.befriends:
                 hit = float(
                     (single & (true_cluster[np.maximum(stand_in, 0)] == true_cluster[missing])).mean()
@@ -47,23 +47,23 @@ def friend_figures(
     if strategy.befriends:
         most = int(np.bincount(stand_in[single]).max(initial=0)) if single.any() else 0
         before = last_stand_in[missing]
-        could = single & np.isin(before, cohort.arrived)
+        could = single & np.isin(before, cohort.active)
         stable = float((before == stand_in)[could].mean()) if could.any() else None
     return FriendFigures(present, hit, fallback, stable, most, _effective_updates(cohort, blend))
 
 
 def _effective_updates(cohort: Cohort, blend: Blend) -> float:
-    """Answers with (Σw)²/Σw² over arrived and stored updates: n when n of them weigh alike, 1 when one rules."""
-    stored = cohort.share[cohort.missing] * np.isin(blend.stand_in, (STORED, STORED_ON_MEAN))
+    """Return (Σw)²/Σw² over active and stored updates: n when n of them weigh alike, 1 when one rules."""
+    stored = cohort.client_weight[cohort.missing] * np.isin(blend.stand_in, (STORED, STORED_ON_MEAN))
     if (blend.stand_in == STORED).any():
-        # Leaving others out has raised the stored updates' weights as it has the arrived ones'.
-        stored = stored * blend.weights.sum() / cohort.share[cohort.arrived].sum()
+        # Leaving others out has raised the stored updates' weights as it has the active ones'.
+        stored = stored * blend.weights.sum() / cohort.client_weight[cohort.active].sum()
     weights = np.concatenate([blend.weights, stored])
     return float(weights.sum() ** 2 / (weights**2).sum())
 
 
 def clusters_in(similarity: np.ndarray, meetings: np.ndarray, count: int) -> np.ndarray:
-    """Divides K clients into `count` clusters by average linkage on R; unmet pairs count as average."""
+    """Divide K clients into `count` clusters by average linkage on R; unmet pairs count as average."""
     from scipy.cluster.hierarchy import fcluster, linkage
     from scipy.spatial.distance import squareform
 
@@ -80,7 +80,7 @@ def clusters_in(similarity: np.ndarray, meetings: np.ndarray, count: int) -> np.
 
 
 def adjusted_rand_index(first: np.ndarray, second: np.ndarray) -> float:
-    """Answers with how well two divisions agree: 1 for the same, about 0 for unrelated ones."""
+    """Return how well two divisions agree: 1 for the same, about 0 for unrelated ones."""
     table = np.zeros((int(first.max()) + 1, int(second.max()) + 1))
     np.add.at(table, (first, second), 1)
 

@@ -29,7 +29,7 @@ class Account:
 
 
 def round_row(account: Account, watch: Stopwatch) -> RoundRow:
-    """Writes a round's row."""
+    """Write a round's row."""
     trace_round, played, figures = account.trace_round, account.played, account.figures
     selected = trace_round.selected
     evaluation = account.evaluation
@@ -69,7 +69,7 @@ def round_row(account: Account, watch: Stopwatch) -> RoundRow:
 
 
 def client_rows(account: Account, true_cluster: np.ndarray | None) -> ClientRows:
-    """Writes a round's rows of the clients table, one per client."""
+    """Write a round's rows of the clients table, one per client."""
     trace_round, played, cohort = account.trace_round, account.played, account.attendance.cohort
     clients = trace_round.clients
 
@@ -86,8 +86,8 @@ def client_rows(account: Account, true_cluster: np.ndarray | None) -> ClientRows
         substitute[cohort.missing] = np.where(single, Substitute.client, -played.blend.stand_in)
         stood_in_for += np.bincount(played.blend.stand_in[single], minlength=clients)
         similarity[cohort.missing] = played.blend.similarity
-        weight[cohort.arrived] = played.blend.weights
-        train_loss[cohort.arrived] = played.losses
+        weight[cohort.active] = played.blend.weights
+        train_loss[cohort.active] = played.losses
     error, cosine = blank(), blank()
     error[played.error_clients] = played.error_squared
     cosine[played.error_clients] = played.error_cosine
@@ -111,7 +111,7 @@ def client_rows(account: Account, true_cluster: np.ndarray | None) -> ClientRows
 def snapshot_of(
     round_index: int, friendship: tuple[np.ndarray, np.ndarray], distance: np.ndarray | None
 ) -> SimilaritySnapshot:
-    """Lists the pairs that have been compared."""
+    """List the pairs that have been compared."""
     similarity, meetings = friendship
     first, second = np.nonzero(np.triu(meetings, 1))
     return SimilaritySnapshot(

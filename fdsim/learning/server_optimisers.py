@@ -24,13 +24,13 @@ class ServerOptimiser(Component):
     family: ClassVar[str] = "optimiser"
 
     def start(self, parameters: int, accelerator: torch.device, dtype: torch.dtype) -> State:
-        """Makes the state before round 0."""
+        """Make the state before round 0."""
         return {}
 
     def step(
         self, params: torch.Tensor, update: torch.Tensor, state: State, learning_rate: float
     ) -> tuple[torch.Tensor, State]:
-        """Answers with the next parameters [P] and state; neither argument is changed."""
+        """Return the next parameters [P] and state; neither argument is changed."""
         raise NotImplementedError(f"{type(self).__name__} has no step")
 
 
@@ -67,7 +67,7 @@ class Adaptive(ServerOptimiser):
     tau: PositiveFloat = Field(1e-3, description="added to the root of the second moment")
 
     def second(self, squared: torch.Tensor, moment: torch.Tensor) -> torch.Tensor:
-        """Answers with the next second moment [P]."""
+        """Return the next second moment [P]."""
         raise NotImplementedError(f"{type(self).__name__} has no second moment")
 
     def start(self, parameters: int, accelerator: torch.device, dtype: torch.dtype) -> State:

@@ -1,4 +1,4 @@
-"""Compares a round's arrived updates with each other: whole, or as sketches."""
+"""Compares a round's received updates with each other: whole, or as sketches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fdsim.rng import stream
-from fdsim.strategies.base import Comparison, Setting
+from fdsim.strategies.base import Comparison, Federation
 
 #: Rows multiplied at a time; only the upper triangle of panels is computed.
 _PANEL = 50
@@ -25,20 +25,20 @@ class Sketch:
     accelerators repeat themselves to the bit.
     """
 
-    def __init__(self, setting: Setting, sketch_dim: int, *, round_index: int) -> None:
-        rng = stream(setting.seed, "sketch", round_index)
-        group = -(-setting.parameters // sketch_dim)
+    def __init__(self, federation: Federation, sketch_dim: int, *, round_index: int) -> None:
+        rng = stream(federation.seed, "sketch", round_index)
+        group = -(-federation.parameters // sketch_dim)
         places = np.zeros(sketch_dim * group, dtype=np.int64)
         signs = np.zeros(sketch_dim * group, dtype=np.int8)
-        slots = rng.permutation(sketch_dim * group)[: setting.parameters]
-        places[slots] = np.arange(setting.parameters)
-        signs[slots] = rng.integers(0, 2, setting.parameters) * 2 - 1
+        slots = rng.permutation(sketch_dim * group)[: federation.parameters]
+        places[slots] = np.arange(federation.parameters)
+        signs[slots] = rng.integers(0, 2, federation.parameters) * 2 - 1
         self._shape = (sketch_dim, group)
-        self._places = torch.as_tensor(places, device=setting.accelerator)
-        self._signs = torch.as_tensor(signs, device=setting.accelerator).to(setting.dtype)
+        self._places = torch.as_tensor(places, device=federation.accelerator)
+        self._signs = torch.as_tensor(signs, device=federation.accelerator).to(federation.dtype)
 
     def of(self, updates: Tensor) -> Tensor:
-        """Sketches updates [C, P] to [C, m]."""
+        """Sketch updates [C, P] to [C, m]."""
         shuffled = updates[:, self._places].mul_(self._signs)
         return shuffled.view(len(updates), *self._shape).sum(dim=2)
 
@@ -55,10 +55,10 @@ class Blocks:
         return sum(len(group) * (len(group) - 1) // 2 for group in self.groups)
 
 
-def blocks_of(wanted: np.ndarray | None, arrived: int) -> Blocks:
-    """Divides S clients into the connected groups of the wanted pairs [S, S]; None wants all pairs."""
+def blocks_of(wanted: np.ndarray | None, active: int) -> Blocks:
+    """Divide S clients into the connected groups of the wanted pairs [S, S]; None wants all pairs."""
     if wanted is None:
-        return Blocks([np.arange(arrived)] if arrived > 1 else [])
+        return Blocks([np.arange(active)] if active > 1 else [])
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
@@ -67,7 +67,7 @@ def blocks_of(wanted: np.ndarray | None, arrived: int) -> Blocks:
     return Blocks([group for group in groups if len(group) > 1])
 
 
-class Gallery:
+class UpdateComparer:
     """Holds the updates of one round after the other, [S, P] or sketched [S, m], and multiplies them.
 
     Rows are laid out block by block, so that each product reads one slice, and a client that is compared with
@@ -75,28 +75,28 @@ class Gallery:
     it.
     """
 
-    def __init__(self, comparison: Comparison, setting: Setting) -> None:
-        self._comparison, self._setting = comparison, setting
+    def __init__(self, comparison: Comparison, federation: Federation) -> None:
+        self._comparison, self._federation = comparison, federation
         self._sketch: Sketch | None = None
-        self._buffer = torch.empty(0, 0, dtype=setting.dtype, device=setting.accelerator)
+        self._buffer = torch.empty(0, 0, dtype=federation.dtype, device=federation.accelerator)
         self._blocks = Blocks([])
         self._slots = np.empty(0, dtype=np.int64)
 
-    def begin(self, round_index: int, blocks: Blocks, arrived: int) -> None:
-        """Makes room for a round in which the pairs inside `blocks` of the S arrived clients are compared."""
-        width, sketch_dim = self._setting.parameters, self._comparison.sketch_dim
+    def begin(self, round_index: int, blocks: Blocks, active: int) -> None:
+        """Make room for a round in which the pairs inside `blocks` of the S active clients are compared."""
+        width, sketch_dim = self._federation.parameters, self._comparison.sketch_dim
         if sketch_dim is not None:
-            self._sketch = Sketch(self._setting, sketch_dim, round_index=round_index)
+            self._sketch = Sketch(self._federation, sketch_dim, round_index=round_index)
             width = sketch_dim
         self._blocks = blocks
         layout = np.concatenate([*blocks.groups, np.empty(0, dtype=np.int64)])
-        self._slots = np.full(arrived, -1)
+        self._slots = np.full(active, -1)
         self._slots[layout] = np.arange(len(layout))
         if self._buffer.shape[0] < len(layout) or self._buffer.shape[1] != width:
             self._buffer = self._buffer.new_empty(len(layout), width)
 
     def add(self, positions: np.ndarray, updates: Tensor) -> None:
-        """Takes a chunk of updates [C, P] for these places among the arrived."""
+        """Take a chunk of updates [C, P] for these places among the active."""
         compared = self._slots[positions] >= 0
         if not compared.all():
             # Places, not a mask: counting a mask's ones would make the host wait for the accelerator.
@@ -105,7 +105,7 @@ class Gallery:
             self.add_rows(positions[compared], updates if self._sketch is None else self._sketch.of(updates))
 
     def add_rows(self, positions: np.ndarray, rows: Tensor) -> None:
-        """Takes what is compared itself: updates, or sketches [C, m] that were made elsewhere."""
+        """Take what is compared itself: updates, or sketches [C, m] that were made elsewhere."""
         slots = self._slots[positions]
         if (slots < 0).any():
             rows = rows[torch.as_tensor(np.flatnonzero(slots >= 0), device=rows.device)]
@@ -118,14 +118,14 @@ class Gallery:
             self._buffer[torch.as_tensor(slots, device=rows.device)] = rows
 
     def products(self) -> Tensor:
-        """Answers with the upper triangle of inner products [S, S] inside the blocks; zero elsewhere."""
-        arrived = len(self._slots)
-        found = self._buffer.new_zeros(arrived, arrived)
+        """Return the upper triangle of inner products [S, S] inside the blocks; zero elsewhere."""
+        active = len(self._slots)
+        found = self._buffer.new_zeros(active, active)
         start = 0
         for group in self._blocks.groups:
             rows = self._buffer[start : start + len(group)]
             start += len(group)
-            if len(group) == arrived:
+            if len(group) == active:
                 _upper_products(rows, found)
             else:
                 inside = rows.new_zeros(len(group), len(group))
@@ -152,7 +152,7 @@ class Compared:
 def compared(
     products: np.ndarray, wanted: np.ndarray | None, comparison: Comparison, *, learning_rate: float
 ) -> Compared:
-    """Turns inner products (upper triangle) into scores and squared distances in the paper's units."""
+    """Turn inner products (upper triangle) into scores and squared distances in the paper's units."""
     upper = np.triu(products.astype(np.float64))
     whole = upper + np.triu(upper, 1).T
     squares = np.diag(whole)

@@ -19,7 +19,7 @@ class Stopwatch:
 
     @contextmanager
     def on(self, purpose: str) -> Iterator[None]:
-        """Counts the time inside towards a purpose."""
+        """Count the time inside towards a purpose."""
         began_s = time.perf_counter()
         try:
             yield
@@ -27,7 +27,7 @@ class Stopwatch:
             self.spent_s[purpose] += time.perf_counter() - began_s
 
     def over(self, purpose: str, items: Iterable[Item]) -> Iterator[Item]:
-        """Yields items, counting only the time it takes to make them."""
+        """Yield items, counting only the time it takes to make them."""
         source = iter(items)
         while True:
             with self.on(purpose):

@@ -40,18 +40,18 @@ class Trainer(Protocol):
     """Trains clients from given parameters; the same call gives the same bits, whatever came before it."""
 
     def initial(self) -> Tensor:
-        """Answers with the parameters [P] a run starts from."""
+        """Return the parameters [P] a run starts from."""
 
     def train(
         self, start: Tensor, clients: np.ndarray, round_index: int, work_frac: np.ndarray | None = None
     ) -> Iterator[Chunk]:
-        """Yields the clients' results chunk by chunk; `work_frac` [S] cuts local work short."""
+        """Yield the clients' results chunk by chunk; `work_frac` [S] cuts local work short."""
 
     def evaluate(self, params: Tensor) -> Evaluation:
-        """Tests parameters."""
+        """Test parameters."""
 
     def learning_rate(self, round_index: int) -> float:
-        """Answers with the local learning rate η_L of a round."""
+        """Return the local learning rate η_L of a round."""
 
 
 @dataclass(frozen=True)
@@ -84,4 +84,4 @@ class DigestingTrainer(Protocol):
     def digest(
         self, start: Tensor, clients: np.ndarray, round_index: int, work_frac: np.ndarray | None, needs: Needs
     ) -> Iterator[Digest]:
-        """Yields the clients' results, digested."""
+        """Yield the clients' results, digested."""

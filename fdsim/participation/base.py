@@ -40,7 +40,7 @@ class Participation(Component):
 
     @abstractmethod
     def rounds(self, setting: ParticipationSetting) -> Iterator[TraceRound]:
-        """Yields the rounds of the trace in order."""
+        """Yield the rounds of the trace in order."""
 
 
 class MaskedParticipation(Participation):
@@ -48,10 +48,10 @@ class MaskedParticipation(Participation):
 
     @abstractmethod
     def masks(self, setting: ParticipationSetting, rng: np.random.Generator) -> Iterator[np.ndarray]:
-        """Yields a mask [K] of the active clients for each round, for ever."""
+        """Yield a mask [K] of the active clients for each round, for ever."""
 
     def rounds(self, setting: ParticipationSetting) -> Iterator[TraceRound]:
-        """Turns the masks into rounds."""
+        """Turn the masks into rounds."""
         masks = self.masks(setting, stream(setting.seed, "participation"))
         for round_index in range(setting.rounds):
             yield plain_round(round_index, next(masks), setting.round_interval_s, Cause.scripted)

@@ -62,7 +62,7 @@ class Splits:
             self._log_ways.insert(0, ways)
 
     def draw(self, rng: np.random.Generator) -> list[int]:
-        """Answers with the active clients of each cluster."""
+        """Return the active clients of each cluster."""
         split, rest = [], self._total
         for size, ways in zip(self._sizes, self._log_ways[1:], strict=True):
             counts = np.arange(1, min(size, rest) + 1)

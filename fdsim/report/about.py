@@ -8,7 +8,7 @@ from fdsim.report.study_data import StudyData
 
 
 def scenario_listing(data: RunData) -> Listing:
-    """Lists what one needs to make the run again and to check that it is the same."""
+    """List what one needs to make the run again and to check that it is the same."""
     manifest = data.run.manifest
     facts = [
         ("scenario", data.name),
@@ -31,7 +31,7 @@ def scenario_listing(data: RunData) -> Listing:
 
 
 def study_listing(study: StudyData) -> Listing:
-    """Lists a study's cells and its resolved file."""
+    """List a study's cells and its resolved file."""
     facts = [
         ("study", study.name),
         ("fdsim", str(study.about.get("fdsim", ""))),

@@ -25,7 +25,7 @@ class Grouping:
 
 
 def groupings(data: RunData) -> tuple[list[Grouping], str]:
-    """Finds the ways to divide this run's data, and says why one is missing."""
+    """Find the ways to divide this run's data, and say why one is missing."""
     found = []
     if data.true_cluster is not None:
         names, index = np.unique(data.true_cluster, return_inverse=True)
@@ -43,7 +43,7 @@ def groupings(data: RunData) -> tuple[list[Grouping], str]:
 
 
 def _label_counts(data: RunData) -> np.ndarray:
-    """Counts each client's samples by label [K, classes], dividing the data once more as the run did."""
+    """Count each client's samples by label [K, classes], dividing the data once more as the run did."""
     from fdsim.prepare import prepare
 
     scenario = data.run.scenario
@@ -55,7 +55,7 @@ def _label_counts(data: RunData) -> np.ndarray:
 
 
 def participation_figure(data: RunData) -> Figure | Remark:
-    """Draws how often each part of the data was heard."""
+    """Draw how often each part of the data was heard."""
     title = "Participation by class, cluster and device"
     presence = data.presence
     if presence is None:
@@ -111,7 +111,7 @@ def participation_figure(data: RunData) -> Figure | Remark:
 
 
 def accuracy_by_group(data: RunData) -> Figure | Remark:
-    """Draws how well each part of the data is served at the end, under each strategy."""
+    """Draw how well each part of the data is served at the end, under each strategy."""
     title = "Final accuracy by class, cluster and device"
     if data.presence is None:
         return Remark(title, "There is no trace yet.")
@@ -157,7 +157,7 @@ def _client_accuracy(data: RunData, label: str) -> np.ndarray | None:
 
 
 def _of_groups(grouping: Grouping, accuracy: np.ndarray) -> np.ndarray | None:
-    """Answers with each group's accuracy; None where the clients cannot tell.
+    """Return each group's accuracy; None where the clients cannot tell.
 
     A cluster's or device's is the mean of its clients'. A client's own is the mean of the classes', weighted by
     its label mix; with enough different mixes the classes' accuracies follow from those of the clients.

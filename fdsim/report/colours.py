@@ -95,7 +95,7 @@ _DASHES = ("solid", "dot", "dashdot", "longdash")
 
 
 def strategy_looks(labels: Sequence[str], kinds: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Gives every strategy its colour token and dash, by kind first so that one kind looks alike in all reports.
+    """Give every strategy its colour token and dash, by kind first so that one kind looks alike in all reports.
 
     A second strategy of a kind takes a free colour; when the colours run out they come again with another dash.
     """
@@ -113,7 +113,7 @@ def strategy_looks(labels: Sequence[str], kinds: Sequence[str]) -> dict[str, tup
 
 
 def palettes() -> dict[str, Palette]:
-    """Answers with what each colour token of the figures means in the light and in the dark."""
+    """Return what each colour token of the figures means in the light and in the dark."""
     return {
         "light": {**_PAGE_LIGHT, **STRATEGIES_LIGHT, **CAUSES_LIGHT},
         "dark": {**_PAGE_DARK, **STRATEGIES_DARK, **CAUSES_DARK},

@@ -32,7 +32,7 @@ class Measure:
     """The axis always goes from floor to ceiling."""
 
     def axis(self) -> dict[str, Any]:
-        """Answers with what the page's script needs to know of the axis."""
+        """Return what the page's script needs to know of the axis."""
         percent = self.words == "percent"
         known = {"floor": self.floor, "ceiling": self.ceiling, "ticks": ".0%" if percent else None}
         about = {
@@ -68,7 +68,7 @@ class Curve:
 
 
 def accuracy_figure(curves: Sequence[Curve], target_accuracy: float | None = None) -> Figure | Remark:
-    """Draws the learning curves of a run, or of a study's cases with a band over the seeds."""
+    """Draw the learning curves of a run, or of a study's cases with a band over the seeds."""
     series = [one for curve in curves if (one := series_of(curve, LEARNING, evaluated=True)) is not None]
     if not series:
         return Remark("Accuracy over rounds, simulated hours and joules", "No round was evaluated yet.")
@@ -100,7 +100,7 @@ def measure_figure(
     smooth: int = 1,
     **extra: Any,
 ) -> Figure | None:
-    """Draws columns of the rounds table over the rounds; `about` is key, title and sentence. None without data."""
+    """Draw columns of the rounds table over the rounds; `about` is key, title and sentence. None without data."""
     series = [one for curve in curves if (one := series_of(curve, measures, smooth=smooth)) is not None]
     if not series:
         return None
@@ -155,7 +155,7 @@ def _band_sentence(curves: Sequence[Curve]) -> str:
 def series_of(
     curve: Curve, measures: Mapping[str, Measure], *, evaluated: bool = False, smooth: int = 1
 ) -> dict[str, Any] | None:
-    """Turns a strategy's tables into numbers to draw, or None where there are none.
+    """Turn a strategy's tables into numbers to draw, or None where there are none.
 
     With `evaluated`, only the rounds in which the model was tested are kept.
     """

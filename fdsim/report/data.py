@@ -99,7 +99,7 @@ class RunData:
 
 
 def gather(folder: Path) -> RunData:
-    """Opens a run folder, finished or not, and reads what every section needs."""
+    """Open a run folder, finished or not, and read what every section needs."""
     import fdsim
 
     run = fdsim.open_run(folder)
@@ -121,7 +121,7 @@ def gather(folder: Path) -> RunData:
 
 
 def strategy_kinds(tables: dict[str, Any], labels: list[str]) -> list[str]:
-    """Finds the kind behind each strategy's label; the label itself where the scenario does not say."""
+    """Find the kind behind each strategy's label; the label itself where the scenario does not say."""
     kinds = {}
     for table in tables.get("strategies", []):
         kind = str(table.get("kind", ""))
@@ -130,7 +130,7 @@ def strategy_kinds(tables: dict[str, Any], labels: list[str]) -> list[str]:
 
 
 def read_presence(trace: Trace) -> Presence:
-    """Reads who was there from a trace, one row group at a time."""
+    """Read who was there from a trace, one row group at a time."""
     outcome = np.empty((trace.rounds, trace.clients), dtype=np.int8)
     cause = np.empty_like(outcome)
     start_s, end_s = np.empty(trace.rounds), np.empty(trace.rounds)
@@ -141,7 +141,7 @@ def read_presence(trace: Trace) -> Presence:
 
 
 def device_names(tables: dict[str, Any], clients: int) -> list[str]:
-    """Names each client's device by its fleet group; groups of one profile are told apart by number."""
+    """Name each client's device by its fleet group; groups of one profile are told apart by number."""
     groups = tables.get("fleet", [])
     profiles = [str(group.get("profile", "device")) for group in groups]
     names: list[str] = []

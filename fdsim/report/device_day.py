@@ -51,7 +51,7 @@ _LINK_HEIGHT = {Network.none: 0, Network.cellular: 1, Network.wifi: 2}
 
 
 def day_figure(data: RunData) -> Figure | Remark:
-    """Draws what one device went through."""
+    """Draw what one device went through."""
     presence = data.presence
     if presence is None:
         return Remark("A device over the days", "There is no trace yet.")
@@ -167,7 +167,7 @@ def _points(what: str, hours: np.ndarray, values: np.ndarray) -> dict[str, Any]:
 
 
 def _from_trace(data: RunData, clients: np.ndarray) -> tuple[list[dict[str, Any]], dict[int, Any], str]:
-    """Falls back, and says so, to what the trace saw of each device at the start of its rounds."""
+    """Fall back, and say so, to what the trace saw of each device at the start of its rounds."""
     if data.trace is None:
         raise FdsimError("the figure of a device's days was asked for without a trace")
     hours, soc, network = [], [], []

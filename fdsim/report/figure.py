@@ -102,12 +102,12 @@ class Page:
 
 
 def plot_text(text: object) -> str:
-    """Escapes a text for a figure, where plotly would otherwise read tags in it."""
+    """Escape a text for a figure, where plotly would otherwise read tags in it."""
     return html.escape(str(text), quote=False)
 
 
 def packed(values: np.ndarray, kind: str) -> dict[str, Any]:
-    """Packs numbers for the page: `kind` is u1, u2, i4 or f4; a [rows, columns] array keeps its shape."""
+    """Pack numbers for the page: `kind` is u1, u2, i4 or f4; a [rows, columns] array keeps its shape."""
     array = np.ascontiguousarray(values, dtype=np.dtype(f"<{kind}"))
     return {
         "kind": kind,
@@ -117,14 +117,14 @@ def packed(values: np.ndarray, kind: str) -> dict[str, Any]:
 
 
 def rounded(values: Any, digits: int = 5) -> list[float | None]:
-    """Turns numbers into JSON ones with so many significant digits; NaN becomes null."""
+    """Turn numbers into JSON ones with so many significant digits; NaN becomes null."""
     return [
         None if not np.isfinite(v) else float(f"{v:.{digits}g}") for v in np.asarray(values, dtype=np.float64)
     ]
 
 
 def evenly(count: int, most: int) -> np.ndarray:
-    """Picks at most `most` of `count` positions, evenly spaced, the first and the last among them."""
+    """Pick at most `most` of `count` positions, evenly spaced, the first and the last among them."""
     if count <= most:
         return np.arange(count)
     return np.unique(np.linspace(0, count - 1, most).round().astype(np.int64))

@@ -50,7 +50,7 @@ _MEASURES = {
 
 
 def stand_ins_figure(data: RunData) -> Figure | Remark:
-    """Draws who stood in for whom, by client in small runs and by cluster in large ones."""
+    """Draw who stood in for whom, by client in small runs and by cluster in large ones."""
     title = "Who stood in for whom"
     if data.presence is None:
         return Remark(title, "There is no trace yet.")
@@ -92,7 +92,7 @@ def stand_ins_figure(data: RunData) -> Figure | Remark:
 
 
 def _stand_ins(data: RunData, label: str, clients: int) -> np.ndarray:
-    """Counts [missing client, stand-in], reading only the rows that have a stand-in."""
+    """Count [missing client, stand-in], reading only the rows that have a stand-in."""
     counts = np.zeros((clients, clients), dtype=np.int64)
     for path in part_paths(data.run.path / "clients" / partition(label)):
         table = pq.read_table(path, columns=["client", "stand_in"], filters=[("stand_in", ">=", 0)])
@@ -101,7 +101,7 @@ def _stand_ins(data: RunData, label: str, clients: int) -> np.ndarray:
 
 
 def friends_figure(curves: Sequence[Curve], rounds: int) -> Figure | Remark:
-    """Draws whether friends were there and found, over the rounds."""
+    """Draw whether friends were there and found, over the rounds."""
     about = (
         "friends",
         "Were friends there, and were they found?",

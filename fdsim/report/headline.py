@@ -16,7 +16,7 @@ _CAUSES_NAMED = 3
 
 
 def summary_of(data: RunData) -> RunSummary:
-    """Works out the same summary that the closing table shows."""
+    """Work out the same summary that the closing table shows."""
     if data.trace is None:
         trace = pd.DataFrame({"round": [], "outcome": [], "cause": []})
     else:
@@ -25,7 +25,7 @@ def summary_of(data: RunData) -> RunSummary:
 
 
 def subtitle(tables: Mapping[str, Any], clients: int) -> str:
-    """Says in a line what was run."""
+    """Say in a line what was run."""
     kinds = [str(tables.get(table, {}).get("kind", "")).rsplit(":", 1)[-1] for table in ("data", "net")]
     partition = str(tables.get("data", {}).get("partition", {}).get("kind", "")).rsplit(":", 1)[-1]
     parts = [
@@ -38,7 +38,7 @@ def subtitle(tables: Mapping[str, Any], clients: int) -> str:
 
 
 def status_sentence(data: RunData) -> str:
-    """Says what an unfinished run is missing; nothing when it is complete."""
+    """Say what an unfinished run is missing; nothing when it is complete."""
     manifest = data.run.manifest
     planned = int(manifest.get("rounds") or 0)
     failed = [
@@ -69,7 +69,7 @@ def finding(data: RunData, summary: RunSummary) -> str:
 
 
 def _hero(measured: Sequence[StrategySummary], kinds: Mapping[str, str]) -> StrategySummary:
-    """Chooses whom the sentence is about: the first fdms, else the best that is not the upper bound."""
+    """Choose whom the sentence is about: the first fdms, else the best that is not the upper bound."""
     for line in measured:
         if kinds.get(line.strategy) == "fdms":
             return line
@@ -97,7 +97,7 @@ def _dropout_sentence(summary: RunSummary) -> str:
 
 
 def result_tiles(data: RunData, summary: RunSummary) -> list[Tile]:
-    """Makes one tile per strategy."""
+    """Make one tile per strategy."""
     made = []
     for line in summary.strategies:
         if line.final_accuracy is None:
@@ -118,7 +118,7 @@ def result_tiles(data: RunData, summary: RunSummary) -> list[Tile]:
 
 
 def cost_tiles(data: RunData, summary: RunSummary) -> list[Tile]:
-    """Makes the tiles of what went missing and what the run took."""
+    """Make the tiles of what went missing and what the run took."""
     presence = data.presence
     if presence is None:
         return []
@@ -144,7 +144,7 @@ def cost_tiles(data: RunData, summary: RunSummary) -> list[Tile]:
 
 
 def summary_table(data: RunData, summary: RunSummary) -> Table:
-    """Lays a single run's comparison out as a table; confidence intervals need several seeds."""
+    """Lay a single run's comparison out as a table; confidence intervals need several seeds."""
     target = "" if summary.target_accuracy is None else f" {summary.target_accuracy:.1%}"
     columns = [
         "strategy",

@@ -32,14 +32,14 @@ class Words:
 
 
 def order_by_cluster(data: RunData, clients: int) -> np.ndarray:
-    """Orders clients by true cluster and keeps at most as many as a matrix can show."""
+    """Order clients by true cluster and keep at most as many as a matrix can show."""
     cluster = data.true_cluster
     order = np.arange(clients) if cluster is None else np.argsort(cluster, kind="stable")
     return np.asarray(order[evenly(clients, MOST_CLIENTS)])
 
 
 def cluster_blocks(data: RunData, shown: np.ndarray) -> list[dict[str, Any]]:
-    """Finds where each true cluster begins and ends in a matrix ordered by cluster."""
+    """Find where each true cluster begins and ends in a matrix ordered by cluster."""
     if data.true_cluster is None:
         return []
     of = data.true_cluster[shown]
@@ -53,7 +53,7 @@ def cluster_blocks(data: RunData, shown: np.ndarray) -> list[dict[str, Any]]:
 def matrix_set(
     name: str, frames: Sequence[tuple[int, np.ndarray, np.ndarray | None]], span: tuple[float, float]
 ) -> dict[str, Any]:
-    """Packs one strategy's frames (round, values, second numbers); NaN is an empty cell."""
+    """Pack one strategy's frames (round, values, second numbers); NaN is an empty cell."""
     low, high = span
     step = (high - low) / (_NULL - 1) or 1.0
     made = []
@@ -72,7 +72,7 @@ def matrix_payload(
     sets: list[dict[str, Any]],
     words: Words,
 ) -> dict[str, Any]:
-    """Answers with what the page's script draws a matrix from, with a list of strategies to choose from."""
+    """Return what the page's script draws a matrix from, with a list of strategies to choose from."""
     options = [{"value": one["name"], "text": one["name"]} for one in sets]
     return {
         "labels": [str(int(label)) for label in labels],

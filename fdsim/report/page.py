@@ -18,7 +18,7 @@ _SCRIPTS = ("figures.js", "fleet_figures.js", "page.js")
 
 
 def render(page: Page) -> str:
-    """Writes a report out as one self-contained HTML page."""
+    """Write a report out as one self-contained HTML page."""
     from plotly.offline import get_plotlyjs
 
     # Whatever a scenario file calls things, no script but these two can run: the policy names their hashes.
@@ -57,12 +57,12 @@ def _text(value: str) -> str:
 
 
 def _prose(value: str) -> str:
-    """Escapes a sentence of ours, in which backticks mark what one types."""
+    """Escape a sentence of ours, in which backticks mark what one types."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", _text(value))
 
 
 def _embedded(page: Page) -> str:
-    """Embeds the figures as JSON in which no `<` can end the script element."""
+    """Embed the figures as JSON in which no `<` can end the script element."""
     figures = {
         part.key: {"builder": part.builder, "payload": part.payload, "height": part.height_px}
         for section in page.sections

@@ -19,7 +19,7 @@ _COMPLETED, _NOT_SELECTED, _FIRST_CAUSE = 0, 1, 2
 
 
 def words() -> list[dict[str, str]]:
-    """Lists what a cell of the map can say, in the order of its codes."""
+    """List what a cell of the map can say, in the order of its codes."""
     causes = [{"text": cause.name.replace("_", " "), "colour": f"@{cause.name}"} for cause in Cause]
     return [
         {"text": "completed", "colour": "@completed"},
@@ -38,7 +38,7 @@ def map_codes(presence: Presence) -> np.ndarray:
 
 
 def map_figure(data: RunData) -> Figure | Remark:
-    """Draws every client in every round, coloured by outcome and cause."""
+    """Draw every client in every round, coloured by outcome and cause."""
     presence = data.presence
     if presence is None:
         return Remark(
@@ -88,7 +88,7 @@ def map_figure(data: RunData) -> Figure | Remark:
 
 
 def causes_by_hour(data: RunData) -> Figure | Remark:
-    """Draws the causes of dropout over the hours of the day."""
+    """Draw the causes of dropout over the hours of the day."""
     title = "Causes of dropout over the time of day"
     presence = data.presence
     if presence is None:
@@ -110,7 +110,7 @@ def causes_by_hour(data: RunData) -> Figure | Remark:
 
 
 def causes_by_round(data: RunData) -> Figure | Remark:
-    """Draws the causes of dropout along the run."""
+    """Draw the causes of dropout along the run."""
     title = "Causes of dropout over the run"
     presence = data.presence
     if presence is None:
@@ -134,7 +134,7 @@ def causes_by_round(data: RunData) -> Figure | Remark:
 
 
 def _counts_by(presence: Presence, group: np.ndarray, groups: int) -> np.ndarray:
-    """Counts dropouts as [groups, causes]."""
+    """Count dropouts as [groups, causes]."""
     counts = np.zeros((groups, len(Cause)), dtype=np.int64)
     for cause in Cause:
         per_round = ((presence.outcome == Outcome.dropped) & (presence.cause == cause)).sum(axis=1)

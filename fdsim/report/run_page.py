@@ -26,7 +26,7 @@ from fdsim.report.timeline import gantt_figure
 
 
 def run_page(data: RunData) -> Page:
-    """Lays out the report of one run."""
+    """Lay out the report of one run."""
     summary = summary_of(data)
     clients = data.presence.clients if data.presence is not None else 0
     return Page(
@@ -54,12 +54,12 @@ def run_page(data: RunData) -> Page:
 
 
 def run_curves(data: RunData) -> list[Curve]:
-    """Answers with one curve per strategy, of one seed."""
+    """Return one curve per strategy, of one seed."""
     return [Curve(label, [data.of(label)], data.looks[label]) for label in data.strategies]
 
 
 def fleet_sections(data: RunData) -> list[Section]:
-    """Lays out who was there, why not, and what the devices went through."""
+    """Lay out who was there, why not, and what the devices went through."""
     return [
         Section(
             "presence",
@@ -83,7 +83,7 @@ def fleet_sections(data: RunData) -> list[Section]:
 
 
 def friend_sections(data: RunData) -> list[Section]:
-    """Lays out friends, stand-ins and what substitution cost."""
+    """Lay out friends, stand-ins and what substitution cost."""
     curves, theory = run_curves(data), theory_for(data)
     rounds = data.presence.rounds if data.presence is not None else 1
     return [

@@ -21,7 +21,7 @@ _COLUMNS = ("round", "first", "second", "similarity", "meetings")
 
 
 def similarity_figure(data: RunData) -> Figure | Remark:
-    """Draws R after each snapshot, with the true clusters marked."""
+    """Draw R after each snapshot, with the true clusters marked."""
     title = "How alike the clients' updates are"
     if data.presence is None:
         return Remark(title, "There is no trace yet.")
@@ -57,7 +57,7 @@ def similarity_figure(data: RunData) -> Figure | Remark:
 
 
 def _snapshots(data: RunData, label: str, clients: int, shown: np.ndarray) -> dict[str, Any] | None:
-    """Reads a strategy's snapshots of R, only the rounds and pairs that will be drawn."""
+    """Read a strategy's snapshots of R, only the rounds and pairs that will be drawn."""
     paths = part_paths(data.run.path / "similarity" / partition(label))
     rounds = [pq.read_table(path, columns=["round"])["round"].to_numpy() for path in paths]
     there = np.unique(np.concatenate(rounds)) if rounds else np.empty(0, dtype=np.int64)

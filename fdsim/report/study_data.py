@@ -55,7 +55,7 @@ class StudyData:
 
 
 def case_name(settings: Mapping[str, Any], case: object = None) -> str:
-    """Names a cell's case by what was swept; a key is cut to its last part where that says enough."""
+    """Name a cell's case by what was swept; a key is cut to its last part where that says enough."""
     lasts = [key.rsplit(".", 1)[-1] for key in settings]
     parts = [] if case is None else [str(case)]
     for (key, value), last in zip(settings.items(), lasts, strict=True):
@@ -64,7 +64,7 @@ def case_name(settings: Mapping[str, Any], case: object = None) -> str:
 
 
 def gather_study(folder: Path) -> StudyData:
-    """Opens a study folder, finished or not, and reads what every section needs."""
+    """Open a study folder, finished or not, and read what every section needs."""
     import fdsim
     from fdsim.comparison.compare import compare
     from fdsim.comparison.curves import curves_of

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def study_page(study: StudyData) -> Page:
-    """Lays out the report of a study."""
+    """Lay out the report of a study."""
     seeds = sorted({cell["seed"] for cell in study.cells})
     cases = list(_groups(study))
     tables = study.example.tables
@@ -73,7 +73,7 @@ def _of_example(sections: list[Section], example: str) -> Iterator[Section]:
 
 
 def _groups(study: StudyData) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yields each case's rows of the comparison."""
+    """Yield each case's rows of the comparison."""
     comparison = study.comparison
     keys = [name for name in comparison.groups if name != "case"]
     texts = (
@@ -103,7 +103,7 @@ def _status(study: StudyData) -> str:
 
 
 def _final(rows: pd.DataFrame) -> dict[str, Any]:
-    """Answers with each strategy's row of final accuracies."""
+    """Return each strategy's row of final accuracies."""
     final = rows[rows["measure"] == "final_accuracy"]
     return {str(row["strategy"]): row for _, row in final.iterrows()}
 
@@ -146,7 +146,7 @@ def _tiles(study: StudyData, case: str, rows: pd.DataFrame) -> list[Tile]:
 
 
 def _final_figure(study: StudyData, cases: list[tuple[str, pd.DataFrame]]) -> list[Figure]:
-    """Draws the final accuracy of every strategy in every case, with its interval."""
+    """Draw the final accuracy of every strategy in every case, with its interval."""
     if len(cases) < 2:
         return []
     names = list(dict.fromkeys(name for _, rows in cases for name in _final(rows)))
@@ -204,7 +204,7 @@ def _plain(value: Any) -> Any:
 
 
 def _tables(study: StudyData, cases: list[tuple[str, pd.DataFrame]]) -> list[Table]:
-    """Lays the comparison out, one table per case."""
+    """Lay the comparison out, one table per case."""
     from fdsim.comparison.output import display_table, footnote
 
     made = []
@@ -225,6 +225,6 @@ def _tables(study: StudyData, cases: list[tuple[str, pd.DataFrame]]) -> list[Tab
 
 
 def _most_wanted_first(shown: pd.DataFrame) -> pd.DataFrame:
-    """Moves what a reader looks for first to the left; a narrow screen has to scroll for the rest."""
+    """Move what a reader looks for first to the left; a narrow screen has to scroll for the rest."""
     later = [name for name in shown.columns if name in ("best accuracy", "area under curve", "fluctuation")]
     return shown[[*(name for name in shown.columns if name not in later), *later]]

@@ -23,7 +23,7 @@ _PAIRS = {
 
 
 def error_figure(curves: Sequence[Curve], bounds: Sequence[Curve], rounds: int) -> Figure | Remark:
-    """Draws each strategy's substitution error; `bounds` are the curves to hold it against."""
+    """Draw each strategy's substitution error; `bounds` are the curves to hold it against."""
     title = "Substitution error per strategy against the bounds"
     says = (
         "How far the blended update was from the one that nobody missing would have given. A strategy that makes "
@@ -47,7 +47,7 @@ def error_figure(curves: Sequence[Curve], bounds: Sequence[Curve], rounds: int) 
 
 
 def pairs_figure(curves: Sequence[Curve]) -> Figure | Remark:
-    """Draws how many similarities were computed, beside all there are between active clients."""
+    """Draw how many similarities were computed, beside all there are between active clients."""
     title = "Pairs compared, with and without candidate sets"
     comparing = [
         curve for curve in curves if any((table["pairs_computed"] > 0).any() for table in curve.seeds)

@@ -25,7 +25,7 @@ _MISSELECTION = {
 
 
 def theory_for(data: RunData) -> Theory | Remark:
-    """Estimates the constants of the paper's bounds, or says why they cannot be."""
+    """Estimate the constants of the paper's bounds, or says why they cannot be."""
     if data.presence is None:
         return Remark(_TITLE, "There is no trace yet.")
     if data.presence.clients > _CLIENTS:
@@ -42,7 +42,7 @@ def theory_for(data: RunData) -> Theory | Remark:
 
 
 def bound_curves(theory: Theory | Remark) -> list[Curve]:
-    """Answers with α²σ_P² and α²σ_F² as curves over the rounds, where the distances were followed."""
+    """Return α²σ_P² and α²σ_F² as curves over the rounds, where the distances were followed."""
     if isinstance(theory, Remark):
         return []
     known = {
@@ -62,7 +62,7 @@ def bound_curves(theory: Theory | Remark) -> list[Curve]:
 
 
 def theory_parts(theory: Theory | Remark) -> list[Figure | Table | Remark]:
-    """Lays out misselection against the Lemma's bound, and the constants."""
+    """Lay out misselection against the Lemma's bound, and the constants."""
     if isinstance(theory, Remark):
         return [theory]
     base = theory.rounds[["round"]].assign(sim_time_s=0.0, energy_j=0.0)

@@ -15,7 +15,7 @@ _ROUNDS = 500
 
 
 def gantt_figure(data: RunData) -> Figure | Remark:
-    """Draws who did what when within a round the reader chooses."""
+    """Draw who did what when within a round the reader chooses."""
     title = "Inside a round"
     if data.trace is None or data.presence is None:
         return Remark(title, "There is no trace yet.")
@@ -102,7 +102,7 @@ def _columns(trace_round: TraceRound, rows: np.ndarray) -> dict[str, np.ndarray]
 
 
 def _telling(parts: list[dict[str, np.ndarray]]) -> int:
-    """Finds the round in which most different things went wrong, to open with."""
+    """Find the round in which most different things went wrong, to open with."""
 
     def score(part: dict[str, np.ndarray]) -> tuple[int, int]:
         broken = part["outcome"] == 1

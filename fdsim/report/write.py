@@ -14,7 +14,7 @@ from fdsim.report.run_page import run_page
 
 
 def write(folder: Path, out: Path) -> Path:
-    """Writes the report of `folder` to `out`, which appears only when it is complete."""
+    """Write the report of `folder` to `out`, which appears only when it is complete."""
     page = render(_page(folder))
     temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:

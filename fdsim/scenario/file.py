@@ -20,7 +20,7 @@ class Layers:
     texts: tuple[tuple[Path, str], ...]
 
     def locate(self, loc: Sequence[str | int]) -> str:
-        """Names the file and line of a key, as far as a line can be told."""
+        """Name the file and line of a key, as far as a line can be told."""
         for depth in range(len(loc), 0, -1):
             for path, text in self.texts:
                 line = line_of(text, loc[:depth])
@@ -30,7 +30,7 @@ class Layers:
 
 
 def read_layers(path: Path) -> Layers:
-    """Reads a file and everything it extends; the nearer layer wins, tables merge, lists are replaced."""
+    """Read a file and everything it extends; the nearer layer wins, tables merge, lists are replaced."""
     tables: dict[str, Any] = {}
     texts: list[tuple[Path, str]] = []
     seen: list[Path] = []
@@ -87,7 +87,7 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
 
 
 def merge(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
-    """Lays one layer over another: tables merge key by key (unless `kind` changes), all else is replaced."""
+    """Lay one layer over another: tables merge key by key (unless `kind` changes), all else is replaced."""
     merged = dict(base)
     for key, value in top.items():
         below = merged.get(key)
@@ -103,7 +103,7 @@ def merge(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
 
 
 def override(tables: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """Applies `a.b=value` settings; values are TOML, a bare word is a string, lists are indexed by number."""
+    """Apply `a.b=value` settings; values are TOML, a bare word is a string, lists are indexed by number."""
     for setting in overrides:
         key, equals, text = setting.partition("=")
         if not equals or not key.strip():
@@ -115,13 +115,13 @@ def override(tables: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]
 
 
 def with_value(tables: dict[str, Any], key: str, value: Any, place: str) -> dict[str, Any]:
-    """Sets one dotted key; `place` is named when the key leads nowhere."""
+    """Set one dotted key; `place` is named when the key leads nowhere."""
     changed: dict[str, Any] = _with_value(tables, key.split("."), value, place)
     return changed
 
 
 def toml_value(text: str) -> Any:
-    """Reads one TOML value; what is not TOML is taken as a plain string."""
+    """Read one TOML value; what is not TOML is taken as a plain string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -149,7 +149,7 @@ _HEADER = re.compile(r"^\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(#.*)?$")
 
 
 def line_of(text: str, loc: Sequence[str | int]) -> int | None:
-    """Finds the line on which a key like ("fleet", 0, "count") is written, inline tables included."""
+    """Find the line on which a key like ("fleet", 0, "count") is written, inline tables included."""
     table: list[str | int] = []
     counts: dict[str, int] = {}
     wanted = list(loc)

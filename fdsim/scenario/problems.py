@@ -41,7 +41,7 @@ Location = tuple[str | int, ...]
 def scenario_error(
     error: ValidationError, model: type[BaseModel], source: Layers | str, overrides: Sequence[str]
 ) -> ScenarioError:
-    """Turns a pydantic error into one readable paragraph."""
+    """Turn a pydantic error into one readable paragraph."""
     told: list[str] = []
     for loc, detail, owner in _flat(error, model, ()):
         text = f"{_key(loc)}: {_problem(detail, owner)}" if loc else _problem(detail, owner)
@@ -65,7 +65,7 @@ def _place(loc: Location, source: Layers | str, overrides: Sequence[str]) -> str
 def _flat(
     error: ValidationError, model: type[BaseModel], base: Location
 ) -> Iterator[tuple[Location, Any, Any]]:
-    """Yields (place, pydantic detail, owning class) of every error, those of chosen components included."""
+    """Yield (place, pydantic detail, owning class) of every error, those of chosen components included."""
     for detail in error.errors():
         loc = base + tuple(part for part in detail["loc"] if not _is_machinery(part))
         nested = detail.get("ctx", {}).get("error")
@@ -81,7 +81,7 @@ def _is_machinery(part: str | int) -> bool:
 
 
 def _owner(model: type[BaseModel], loc: Location) -> type[BaseModel]:
-    """Follows a location down to the table that holds its last key."""
+    """Follow a location down to the table that holds its last key."""
     owner = model
     for part in loc[:-1]:
         if isinstance(part, int):

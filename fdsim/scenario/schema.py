@@ -9,7 +9,7 @@ from fdsim.scenario import Scenario
 
 
 def scenario_schema() -> dict[str, Any]:
-    """Answers with the schema of a whole scenario file."""
+    """Return the schema of a whole scenario file."""
     schema = Scenario.model_json_schema()
     definitions = schema.setdefault("$defs", {})
     for family in MENU:

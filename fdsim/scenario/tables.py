@@ -21,7 +21,7 @@ from fdsim.catalogue import Chosen, Table, import_also_from
 from fdsim.data.coupling import Coupling
 from fdsim.data.datasets import DataSource
 from fdsim.devices.config.fleet import DeviceGroup
-from fdsim.devices.config.outages import Cell, Trouble
+from fdsim.devices.config.outages import Cell, Outage
 from fdsim.devices.config.server import Server
 from fdsim.learning.config.acceleration import Acceleration
 from fdsim.learning.config.training import Training
@@ -51,7 +51,7 @@ class Scenario(Table):
     participation: Annotated[Participation | None, Chosen("participation", optional=True)] = None
     coupling: Coupling = "random"
     cells: tuple[Cell, ...] = ()
-    trouble: tuple[Trouble, ...] = ()
+    outages: tuple[Outage, ...] = ()
     strategies: tuple[Annotated[Strategy, Chosen("strategy")], ...] = Field(min_length=1)
     acceleration: Acceleration = Acceleration()
     telemetry: Telemetry = Telemetry()
@@ -89,23 +89,23 @@ class Scenario(Table):
         return hash_of(self.as_tables())
 
     def as_tables(self) -> dict[str, Any]:
-        """Answers with the fully resolved scenario as plain TOML values."""
+        """Return the fully resolved scenario as plain TOML values."""
         return self.model_dump(mode="json", exclude_none=True)
 
 
 def hash_of(value: Any) -> str:
-    """Hashes a plain value by its canonical JSON."""
+    """Hash a plain value by its canonical JSON."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def dump_scenario(scenario: Scenario) -> str:
-    """Writes a scenario as TOML with every default spelt out."""
+    """Write a scenario as TOML with every default spelt out."""
     return tomli_w.dumps(scenario.as_tables())
 
 
 def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> Scenario:
-    """Reads a scenario file, its `extends` chain and `key=value` overrides."""
+    """Read a scenario file, its `extends` chain and `key=value` overrides."""
     path = Path(path)
     layers = read_layers(path)
     # Kinds of the user's own may live beside the scenario; they may also be imported later, by a worker.
@@ -118,7 +118,7 @@ def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> Scenario:
 
 
 def parse_scenario(tables: dict[str, Any], place: str = "scenario") -> Scenario:
-    """Makes a scenario from plain tables, with errors as readable as those of a file."""
+    """Make a scenario from plain tables, with errors as readable as those of a file."""
     try:
         return Scenario.model_validate(tables)
     except ValidationError as error:

@@ -3,7 +3,7 @@
     global update = Σ weightᵢ·Δᵢ + correction
 
 A strategy never trains, never moves tensors between accelerators and never opens files; the engine does. It
-sees a round twice: `blend` before any local training (who stands in for whom is known by then), `learn` after
+sees a round twice: `blend` before any local training (who stands in for whom is known by then), `after_round` after
 it. Strategies import no torch at module level, so that reading a scenario stays quick.
 """
 
@@ -37,15 +37,15 @@ STORED_ON_MEAN = -5
 
 
 @dataclass(frozen=True)
-class Setting:
+class Federation:
     """What stays the same all through a run. K clients, T rounds, P parameters."""
 
     clients: int
     rounds: int
     parameters: int
     seed: int
-    share: np.ndarray
-    """[K] each client's say in the average before anybody goes missing; sums to 1."""
+    client_weight: np.ndarray
+    """[K] each client's weight in the average before anybody goes missing; sums to 1."""
     true_cluster: np.ndarray | None
     accelerator: Any
     """A torch.device; stored updates live there."""
@@ -57,19 +57,19 @@ class Cohort:
     """What is known of a round before training: whose update arrives, whose not. Client arrays ascend."""
 
     round_index: int
-    arrived: np.ndarray
+    active: np.ndarray
     """[S] clients whose update arrives."""
     missing: np.ndarray
     """[M] selected clients whose update does not."""
-    share: np.ndarray
-    """[K] each client's say in this round; sums to 1 over the selected, 0 elsewhere."""
+    client_weight: np.ndarray
+    """[K] each client's weight in this round; sums to 1 over the selected, 0 elsewhere."""
     params: torch.Tensor
     """[P] the global parameters the round starts from."""
 
 
 @dataclass(frozen=True)
 class Blend:
-    """A strategy's answer: a weight for each arrived update [S], a substitute for each missing client [M]."""
+    """A strategy's answer: a weight for each received update [S], a substitute for each missing client [M]."""
 
     weights: np.ndarray
     stand_in: np.ndarray
@@ -82,7 +82,7 @@ class Blend:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How arrived updates are compared with each other."""
+    """How received updates are compared with each other."""
 
     score: Literal["cosine", "distance"] = "cosine"
     """cosine: ½(cos + 1), in 0..1; distance: −‖Δᵢ − Δⱼ‖ in the paper's units."""
@@ -91,8 +91,8 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Arrived:
-    """What the engine tells a strategy after training. S arrived clients in `Cohort.arrived` order."""
+class Received:
+    """What the engine tells a strategy after training. S active clients in `Cohort.active` order."""
 
     similarity: np.ndarray | None = None
     """[S, S] scores of the pairs that `Strategy.pairs` asked for, NaN elsewhere; None unless `compares`."""
@@ -106,9 +106,9 @@ class Strategy(Component):
     family: ClassVar[str] = "strategy"
     #: The engine also trains the missing clients and hands their updates over as if they had arrived.
     trains_missing: ClassVar[bool] = False
-    #: The engine computes similarities of arrived updates for `learn`.
+    #: The engine computes similarities of received updates for `after_round`.
     compares: ClassVar[bool] = False
-    #: The engine hands every chunk of arrived updates to `keep`.
+    #: The engine hands every chunk of received updates to `store`.
     stores: ClassVar[bool] = False
     #: The code in `Blend.stand_in` that means "nothing better was found"; None when the rule cannot fail.
     fallback: ClassVar[int | None] = None
@@ -124,7 +124,7 @@ class Strategy(Component):
 
     @property
     def takes_partial(self) -> bool:
-        """Whether clients that the deadline cut off in training count as arrived with what they had done."""
+        """Whether clients that the deadline cut off in training count as active with what they had done."""
         return False
 
     @property
@@ -132,51 +132,53 @@ class Strategy(Component):
         """How the engine compares updates, when `compares` is set."""
         return Comparison()
 
-    def check(self, setting: Setting) -> None:
-        """Raises an InputError when the strategy cannot run in this setting; called before any training."""
+    def check(self, federation: Federation) -> None:
+        """Raise an InputError when the strategy cannot run in this federation; called before any training."""
 
-    def start(self, setting: Setting) -> State:
-        """Makes the state before round 0."""
+    def start(self, federation: Federation) -> State:
+        """Make the state before round 0."""
         return {}
 
     def blend(self, state: State, cohort: Cohort) -> Blend:
-        """Answers, before training, with weights and stand-ins. `cohort.arrived` is never empty."""
+        """Return, before training, weights and stand-ins. `cohort.active` is never empty."""
         raise NotImplementedError(f"{type(self).__name__} has no blend")
 
     def pairs(self, state: State, cohort: Cohort) -> np.ndarray | None:
-        """Answers with the [S, S] mask of pairs worth comparing; None means all of them."""
+        """Return the [S, S] mask of pairs worth comparing; None means all of them."""
         return None
 
-    def keep(self, state: State, cohort: Cohort, clients: np.ndarray, updates: torch.Tensor) -> None:
-        """Takes a chunk of arrived updates [C, P] when `stores` is set; changes `state` in place."""
+    def store(self, state: State, cohort: Cohort, clients: np.ndarray, updates: torch.Tensor) -> None:
+        """Take a chunk of received updates [C, P] when `stores` is set; changes `state` in place."""
 
-    def learn(self, state: State, cohort: Cohort, arrived: Arrived) -> State:
-        """Takes what the round taught and answers with the next state."""
+    def after_round(self, state: State, cohort: Cohort, received: Received) -> State:
+        """Take what the round taught and return the next state."""
         return state
 
     def stored(self, state: State, cohort: Cohort, clients: np.ndarray) -> torch.Tensor:
-        """Answers, before training, with what is stored [M, P] for clients that `blend` called STORED…"""
+        """Return, before training, what is stored [M, P] for clients that `blend` called STORED…"""
         raise NotImplementedError(f"{type(self).__name__} stores nothing")
 
     def friendship(self, state: State) -> tuple[np.ndarray, np.ndarray] | None:
-        """Answers with R and N, both [K, K], when the strategy keeps them."""
+        """Return R and N, both [K, K], when the strategy keeps them."""
         return None
 
     def report(self, state: State) -> dict[str, float]:
-        """Answers with columns of the rounds table that only the strategy can fill."""
+        """Return columns of the rounds table that only the strategy can fill."""
         return {}
 
 
 def renormalised(cohort: Cohort) -> np.ndarray:
-    """Answers with the arrived clients' shares [S], scaled to sum to 1: plain averaging over who is there."""
-    share = cohort.share[cohort.arrived]
-    return np.asarray(share / share.sum())
+    """Return the active clients' weights [S], scaled to sum to 1: plain averaging over who is there."""
+    weight = cohort.client_weight[cohort.active]
+    return np.asarray(weight / weight.sum())
 
 
 def substituted(cohort: Cohort, stand_in: np.ndarray, similarity: np.ndarray) -> Blend:
-    """Makes the blend in which single clients, or the mean of the arrived, stand in for the missing."""
+    """Make the blend in which single clients, or the mean of the active, stand in for the missing."""
     found = stand_in >= 0
-    weights = cohort.share[cohort.arrived].astype(np.float64)
-    np.add.at(weights, np.searchsorted(cohort.arrived, stand_in[found]), cohort.share[cohort.missing[found]])
-    weights += cohort.share[cohort.missing[~found]].sum() * renormalised(cohort)
+    weights = cohort.client_weight[cohort.active].astype(np.float64)
+    np.add.at(
+        weights, np.searchsorted(cohort.active, stand_in[found]), cohort.client_weight[cohort.missing[found]]
+    )
+    weights += cohort.client_weight[cohort.missing[~found]].sum() * renormalised(cohort)
     return Blend(weights, stand_in, similarity)

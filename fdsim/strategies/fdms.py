@@ -11,11 +11,11 @@ from pydantic import Field, model_validator
 from fdsim.errors import InputError
 from fdsim.strategies.base import (
     MEAN,
-    Arrived,
     Blend,
     Cohort,
     Comparison,
-    Setting,
+    Federation,
+    Received,
     State,
     Strategy,
     substituted,
@@ -29,7 +29,7 @@ class Fdms(Strategy):
 
     The friend φ(k) is the active client with the highest mean similarity R[k, i] so far (ties: the lowest
     index). R[k] cannot change while k is missing, so φ is known before any training and the aggregate is a
-    weighted sum of the arrived updates. A missing client that no active client was ever compared with, or
+    weighted sum of the received updates. A missing client that no active client was ever compared with, or
     whose best score is below `min_similarity`, is left to Dropout's rule.
     """
 
@@ -77,45 +77,45 @@ class Fdms(Strategy):
         """How old comparisons fade."""
         return Forgetting(self.window, self.decay)
 
-    def check(self, setting: Setting) -> None:
-        if self.sketch_dim is not None and self.sketch_dim > setting.parameters:
+    def check(self, federation: Federation) -> None:
+        if self.sketch_dim is not None and self.sketch_dim > federation.parameters:
             raise InputError(
                 f"{self.label}.sketch_dim",
-                f"a sketch of {self.sketch_dim} numbers is larger than the model of {setting.parameters}",
+                f"a sketch of {self.sketch_dim} numbers is larger than the model of {federation.parameters}",
                 "choose a smaller sketch_dim, or leave it out",
             )
 
-    def start(self, setting: Setting) -> State:
+    def start(self, federation: Federation) -> State:
         bounded = self.similarity == "cosine"
-        state = blank_book(setting.clients, self.precision, bounded=bounded, forgetting=self.forgetting)
+        state = blank_book(federation.clients, self.precision, bounded=bounded, forgetting=self.forgetting)
         if self.reduction is not None:
-            state |= blank_candidates(setting.clients)
-        return state | {"rounds": setting.rounds}
+            state |= blank_candidates(federation.clients)
+        return state | {"rounds": federation.rounds}
 
     def blend(self, state: State, cohort: Cohort) -> Blend:
-        scores = between(state, cohort.missing, cohort.arrived)
+        scores = between(state, cohort.missing, cohort.active)
         unusable = np.isnan(scores)
         if self.reduction is not None:
-            unusable |= ~state["candidates"][np.ix_(cohort.missing, cohort.arrived)]
+            unusable |= ~state["candidates"][np.ix_(cohort.missing, cohort.active)]
         scores[unusable] = -np.inf
         best = scores.argmax(axis=1)  # the first of equals, and clients ascend
         score = scores[np.arange(len(best)), best]
         found = score >= (-np.inf if self.min_similarity is None else self.min_similarity)
         found &= np.isfinite(score)
-        stand_in = np.where(found, cohort.arrived[best], MEAN)
+        stand_in = np.where(found, cohort.active[best], MEAN)
         return substituted(cohort, stand_in, np.where(found, score, np.nan))
 
     def pairs(self, state: State, cohort: Cohort) -> np.ndarray | None:
         if self.reduction is None:
             return None
-        wanted = state["candidates"][np.ix_(cohort.arrived, cohort.arrived)]
+        wanted = state["candidates"][np.ix_(cohort.active, cohort.active)]
         # Most of a run passes before the first elimination; None lets the engine take the plain product.
         return None if wanted.sum() == wanted.size - len(wanted) else wanted | wanted.T
 
-    def learn(self, state: State, cohort: Cohort, arrived: Arrived) -> State:
-        if arrived.similarity is None:
+    def after_round(self, state: State, cohort: Cohort, received: Received) -> State:
+        if received.similarity is None:
             return state
-        enter(state, cohort.arrived, arrived.similarity, self.forgetting, round_index=cohort.round_index)
+        enter(state, cohort.active, received.similarity, self.forgetting, round_index=cohort.round_index)
         if self.reduction is not None:
             eliminate(state, self.reduction, rounds=state["rounds"], rounds_done=cohort.round_index + 1)
         return state

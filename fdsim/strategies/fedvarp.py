@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from fdsim.strategies.base import STORED_ON_MEAN, Blend, Cohort, Setting, State, Strategy, renormalised
+from fdsim.strategies.base import STORED_ON_MEAN, Blend, Cohort, Federation, State, Strategy, renormalised
 from fdsim.strategies.stored_updates import blank_memory, check_memory, combined
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class FedVarp(Strategy):
-    """Corrects the mean of the arrived updates by how far their stored predecessors are from everybody's.
+    """Corrects the mean of the received updates by how far their stored predecessors are from everybody's.
 
     With y_k the last update of k (zero before its first): Δ = mean over S of (Δᵢ − yᵢ) + mean over all of y.
     A missing client is thus represented by y_k + mean over S of (Δᵢ − yᵢ). Keeps K×P numbers.
@@ -32,21 +32,21 @@ class FedVarp(Strategy):
     )
     max_memory_gb: float = Field(4.0, gt=0, description="The most memory the stored updates may take, GB.")
 
-    def check(self, setting: Setting) -> None:
-        check_memory(self.label, setting, self.max_memory_gb)
+    def check(self, federation: Federation) -> None:
+        check_memory(self.label, federation, self.max_memory_gb)
 
-    def start(self, setting: Setting) -> State:
+    def start(self, federation: Federation) -> State:
         return {
-            "memory": blank_memory(setting),
-            "known": np.zeros(setting.clients, dtype=bool),
-            "share": np.array(setting.share, dtype=np.float64),
+            "memory": blank_memory(federation),
+            "known": np.zeros(federation.clients, dtype=bool),
+            "share": np.array(federation.client_weight, dtype=np.float64),
         }
 
     def blend(self, state: State, cohort: Cohort) -> Blend:
         weights = renormalised(cohort)
         # One set of coefficients for both sums, so that they cancel exactly where nobody is missing.
-        factors = (state["share"] if self.over == "everyone" else cohort.share).copy()
-        factors[cohort.arrived] -= weights
+        factors = (state["share"] if self.over == "everyone" else cohort.client_weight).copy()
+        factors[cohort.active] -= weights
         known = np.flatnonzero(state["known"] & (factors != 0.0))
         missing = len(cohort.missing)
         return Blend(
@@ -56,7 +56,7 @@ class FedVarp(Strategy):
             correction=combined(state["memory"], known, factors[known]) if len(known) else None,
         )
 
-    def keep(self, state: State, cohort: Cohort, clients: np.ndarray, updates: torch.Tensor) -> None:
+    def store(self, state: State, cohort: Cohort, clients: np.ndarray, updates: torch.Tensor) -> None:
         import torch
 
         state["memory"][torch.as_tensor(clients, device=updates.device)] = updates
@@ -66,5 +66,5 @@ class FedVarp(Strategy):
         import torch
 
         memory: torch.Tensor = state["memory"]
-        mean = combined(memory, cohort.arrived, renormalised(cohort))
+        mean = combined(memory, cohort.active, renormalised(cohort))
         return memory[torch.as_tensor(clients, device=memory.device)] - mean

@@ -15,5 +15,5 @@ class Full(Strategy):
     trains_missing: ClassVar[bool] = True
 
     def blend(self, state: State, cohort: Cohort) -> Blend:
-        # The engine hands the missing over as arrived, so there is nothing left to stand in for.
+        # The engine hands the missing over as active, so there is nothing left to stand in for.
         return Blend(renormalised(cohort), np.empty(0, dtype=np.int64), np.empty(0))

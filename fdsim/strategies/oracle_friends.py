@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from fdsim.errors import InputError
-from fdsim.strategies.base import MEAN, Blend, Cohort, Setting, State, Strategy, substituted
+from fdsim.strategies.base import MEAN, Blend, Cohort, Federation, State, Strategy, substituted
 
 
 class OracleFriends(Strategy):
@@ -21,22 +21,22 @@ class OracleFriends(Strategy):
     befriends: ClassVar[bool] = True
     fallback: ClassVar[int | None] = MEAN
 
-    def check(self, setting: Setting) -> None:
-        if setting.true_cluster is None:
+    def check(self, federation: Federation) -> None:
+        if federation.true_cluster is None:
             raise InputError(
                 self.label,
                 "the oracle needs true clusters, and this partition of the data has none",
                 "use a partition with clusters, such as clustered, or fdms, which finds friends itself",
             )
 
-    def start(self, setting: Setting) -> State:
-        return {"true_cluster": np.array(setting.true_cluster)}
+    def start(self, federation: Federation) -> State:
+        return {"true_cluster": np.array(federation.true_cluster)}
 
     def blend(self, state: State, cohort: Cohort) -> Blend:
         cluster = state["true_cluster"]
         stand_in = np.full(len(cohort.missing), MEAN)
         for label in np.unique(cluster[cohort.missing]):
-            friends = cohort.arrived[cluster[cohort.arrived] == label]
+            friends = cohort.active[cluster[cohort.active] == label]
             places = np.flatnonzero(cluster[cohort.missing] == label)
             if len(friends):
                 stand_in[places] = friends[np.arange(len(places)) % len(friends)]

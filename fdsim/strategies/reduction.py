@@ -6,7 +6,7 @@ candidate.
 
     Θ_t = sqrt((2·ln(2·K²·T·B_max) − 2·ln p) / (β·t)) + δ_f
 
-keeps the bound of the algorithm with probability 1 − p. K and T come from the run, p is a setting, and β,
+keeps the bound of the algorithm with probability 1 − p. K and T come from the run, p is a federation, and β,
 B_max and δ_f are settings or estimated as the run goes on. β·t is there because every pair has met that often
 by round t, and half of Θ_t is how far the mean of so many scores may be off. Without a given β each pair's
 own N takes the place of β·t: i goes once R[k, i] + ½Θ(N[k, i]) is no more than the largest R[k, j] − ½Θ(N[k,
@@ -52,7 +52,7 @@ class Reduction(Table):
     )
 
     def theta(self, figures: Figures, meetings: np.ndarray) -> np.ndarray:
-        """Answers with scale·Θ_t for numbers of meetings β·t; infinite for none."""
+        """Return scale·Θ_t for numbers of meetings β·t; infinite for none."""
         surprise = 2.0 * math.log(2.0 * figures.clients**2 * figures.rounds * figures.b_max) - 2.0 * math.log(
             self.p
         )
@@ -72,14 +72,14 @@ class Figures:
 
 
 def blank_candidates(clients: int) -> State:
-    """Makes the candidate sets [K, K] before anybody was given up."""
+    """Make the candidate sets [K, K] before anybody was given up."""
     everybody = np.ones((clients, clients), dtype=bool)
     np.fill_diagonal(everybody, False)
     return {"candidates": everybody, "theta": math.inf, "eliminated": 0}
 
 
 def eliminate(state: State, reduction: Reduction, *, rounds: int, rounds_done: int) -> None:
-    """Lets candidates go whose score is hopeless after `rounds_done` of `rounds` rounds; changes `state`."""
+    """Let candidates go whose score is hopeless after `rounds_done` of `rounds` rounds; changes `state`."""
     candidates, meetings = state["candidates"], state["N"]
     clients = len(candidates)
     b_max, delta_f = (
@@ -114,7 +114,7 @@ def _row_blocks(clients: int) -> Iterator[slice]:
 
 
 def _friends_above_gaps(state: State) -> tuple[int, float]:
-    """Estimates B_max and δ_f: a client's friends are those above the largest gap of its sorted scores."""
+    """Estimate B_max and δ_f: a client's friends are those above the largest gap of its sorted scores."""
     rows = slice(0, max(16, _LOOKED_AT // len(state["N"])))
     # Falling scores, rising negatives: NaN, for pairs never compared, sorts to the end either way.
     falling = np.sort(np.where(state["N"][rows] > 0, -decoded(state["R"][rows]), np.nan), axis=1)

@@ -30,7 +30,7 @@ class Forgetting:
 
 
 def blank_book(clients: int, precision: Precision, *, bounded: bool, forgetting: Forgetting) -> State:
-    """Makes R and N before anybody has met; `bounded` says that scores lie in 0..1."""
+    """Make R and N before anybody has met; `bounded` says that scores lie in 0..1."""
     half = precision == "half" or (precision == "auto" and clients > DOUBLE_UP_TO)
     shape = (clients, clients)
     kind = (np.uint16 if bounded else np.float32) if half else np.float64
@@ -45,7 +45,7 @@ def blank_book(clients: int, precision: Precision, *, bounded: bool, forgetting:
 
 
 def decoded(scores: np.ndarray) -> np.ndarray:
-    """Answers with scores as floats, whatever they are kept as."""
+    """Return scores as floats, whatever they are kept as."""
     if scores.dtype == np.uint16:
         wide: np.ndarray = scores.astype(np.float32 if scores.size > 1_000_000 else np.float64)
         wide /= _STEPS
@@ -54,7 +54,7 @@ def decoded(scores: np.ndarray) -> np.ndarray:
 
 
 def between(book: State, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Answers with R [rows, columns]; NaN for pairs that were never compared."""
+    """Return R [rows, columns]; NaN for pairs that were never compared."""
     index = np.ix_(rows, columns)
     return np.where(book["N"][index] > 0, decoded(book["R"][index]), np.nan)
 
@@ -62,7 +62,7 @@ def between(book: State, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
 def enter(
     book: State, clients: np.ndarray, scores: np.ndarray, forgetting: Forgetting, *, round_index: int
 ) -> None:
-    """Writes scores [S, S] into the book: R ← (N·R + r)/(N + 1), N ← N + 1; NaN leaves a pair alone."""
+    """Write scores [S, S] into the book: R ← (N·R + r)/(N + 1), N ← N + 1; NaN leaves a pair alone."""
     compared = ~np.isnan(scores)
     np.fill_diagonal(compared, False)
     first, second = np.nonzero(compared)

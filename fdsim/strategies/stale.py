@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from fdsim.strategies.base import LEFT_OUT, STORED, Blend, Cohort, Setting, State, Strategy
+from fdsim.strategies.base import LEFT_OUT, STORED, Blend, Cohort, Federation, State, Strategy
 from fdsim.strategies.stored_updates import blank_memory, check_memory, combined
 
 if TYPE_CHECKING:
@@ -29,30 +29,30 @@ class Stale(Strategy):
     )
     max_memory_gb: float = Field(4.0, gt=0, description="The most memory the stored updates may take, GB.")
 
-    def check(self, setting: Setting) -> None:
-        check_memory(self.label, setting, self.max_memory_gb)
+    def check(self, federation: Federation) -> None:
+        check_memory(self.label, federation, self.max_memory_gb)
 
-    def start(self, setting: Setting) -> State:
-        return {"memory": blank_memory(setting), "known": np.zeros(setting.clients, dtype=bool)}
+    def start(self, federation: Federation) -> State:
+        return {"memory": blank_memory(federation), "known": np.zeros(federation.clients, dtype=bool)}
 
     def blend(self, state: State, cohort: Cohort) -> Blend:
         known = state["known"][cohort.missing]
         remembered = cohort.missing[known]
-        total = cohort.share[cohort.arrived].sum() + cohort.share[remembered].sum()
+        total = cohort.client_weight[cohort.active].sum() + cohort.client_weight[remembered].sum()
         correction = None
         if len(remembered):
-            factors = cohort.share[remembered] / total
+            factors = cohort.client_weight[remembered] / total
             correction = combined(state["memory"], remembered, factors)
             if self.of == "model":
                 correction = correction - float(factors.sum()) * cohort.params
         return Blend(
-            weights=cohort.share[cohort.arrived] / total,
+            weights=cohort.client_weight[cohort.active] / total,
             stand_in=np.where(known, STORED, LEFT_OUT),
             similarity=np.full(len(known), np.nan),
             correction=correction,
         )
 
-    def keep(self, state: State, cohort: Cohort, clients: np.ndarray, updates: torch.Tensor) -> None:
+    def store(self, state: State, cohort: Cohort, clients: np.ndarray, updates: torch.Tensor) -> None:
         import torch
 
         rows = torch.as_tensor(clients, device=updates.device)

@@ -7,33 +7,35 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fdsim.errors import InputError
-from fdsim.strategies.base import Setting
+from fdsim.strategies.base import Federation
 
 if TYPE_CHECKING:
     import torch
 
 
-def check_memory(place: str, setting: Setting, max_memory_gb: float) -> None:
-    """Raises an InputError when K×P numbers are more than a strategy may keep."""
-    needed_gb = setting.clients * setting.parameters * setting.dtype.itemsize / 1e9
+def check_memory(place: str, federation: Federation, max_memory_gb: float) -> None:
+    """Raise an InputError when K×P numbers are more than a strategy may keep."""
+    needed_gb = federation.clients * federation.parameters * federation.dtype.itemsize / 1e9
     if needed_gb > max_memory_gb:
         raise InputError(
             f"{place}.max_memory_gb",
-            f"one stored update for each of {setting.clients} clients takes {needed_gb:.3g} GB, "
+            f"one stored update for each of {federation.clients} clients takes {needed_gb:.3g} GB, "
             f"more than the {max_memory_gb:g} GB allowed",
             "raise max_memory_gb, or choose a strategy that stores no updates, such as fdms",
         )
 
 
-def blank_memory(setting: Setting) -> torch.Tensor:
-    """Makes the memory [K, P], filled with zeros, on the accelerator."""
+def blank_memory(federation: Federation) -> torch.Tensor:
+    """Make the memory [K, P], filled with zeros, on the accelerator."""
     import torch
 
-    return torch.zeros(setting.clients, setting.parameters, dtype=setting.dtype, device=setting.accelerator)
+    return torch.zeros(
+        federation.clients, federation.parameters, dtype=federation.dtype, device=federation.accelerator
+    )
 
 
 def combined(memory: torch.Tensor, clients: np.ndarray, coefficients: np.ndarray) -> torch.Tensor:
-    """Answers with Σ coefficientₖ·memoryₖ [P] over some clients, copying only rows that count."""
+    """Return Σ coefficientₖ·memoryₖ [P] over some clients, copying only rows that count."""
     import torch
 
     used = np.flatnonzero(coefficients)

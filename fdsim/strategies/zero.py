@@ -12,4 +12,4 @@ class Zero(Strategy):
 
     def blend(self, state: State, cohort: Cohort) -> Blend:
         missing = len(cohort.missing)
-        return Blend(cohort.share[cohort.arrived], np.full(missing, ZERO), np.full(missing, np.nan))
+        return Blend(cohort.client_weight[cohort.active], np.full(missing, ZERO), np.full(missing, np.nan))

@@ -57,7 +57,7 @@ def trace_bytes(cell: Cell) -> int:
 
 
 def estimate(cells: Sequence[Cell], *, threads: int, device: str | None = None) -> dict[str, Estimate]:
-    """Estimates every cell by trying a round of some of them, which takes seconds."""
+    """Estimate every cell by trying a round of some of them, which takes seconds."""
     import torch
 
     before = torch.get_num_threads()
@@ -92,7 +92,7 @@ def _flops(prepared: Prepared) -> float:
 
 
 def _seconds(prepared: Prepared, device: str | None) -> float:
-    """Times the fleet for a few rounds, and one round of training as each strategy would have it."""
+    """Time the fleet for a few rounds, and one round of training as each strategy would have it."""
     from fdsim.prepare import make_task
     from fdsim.progress import Silent
     from fdsim.run import participation_rounds

@@ -71,7 +71,7 @@ class StudyFolder:
             ) from None
 
     def _adopt(self) -> None:
-        """Takes the plan over, with what an earlier session of the same cells has achieved."""
+        """Take the plan over, with what an earlier session of the same cells has achieved."""
         before = (
             {cell["id"]: cell for cell in read_study(self.path)["cells"]}
             if (self.path / NAME).exists()
@@ -140,12 +140,12 @@ class StudyFolder:
         return dict(self._cells[cell.id])
 
     def update(self, cell: Cell, **facts: Any) -> None:
-        """Changes what is known of a cell and writes study.json."""
+        """Change what is known of a cell and write study.json."""
         self._cells[cell.id] |= facts
         self._write()
 
     def close(self, status: str) -> None:
-        """Writes down how the study ended."""
+        """Write down how the study ended."""
         self._facts["status"] = status
         for entry in self._cells.values():
             if entry["status"] == "running":
@@ -177,7 +177,7 @@ def _entry(cell: Cell, folder: str) -> dict[str, Any]:
 
 
 def read_study(path: Path) -> dict[str, Any]:
-    """Reads study.json, or raises an error that names it."""
+    """Read study.json, or raises an error that names it."""
     place = path / NAME
     try:
         about = json.loads(place.read_text(encoding="utf-8"))

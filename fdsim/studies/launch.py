@@ -44,7 +44,7 @@ def run_study(
     overrides: Sequence[str] = (),
     view: StudyView | None = None,
 ) -> StudyOutcome:
-    """Plans a study, runs what is not complete yet, and answers with what became of it."""
+    """Plan a study, runs what is not complete yet, and return what became of it."""
     plan = plan_study(load_study(path, overrides))
     return run_plan(plan, out or default_folder(plan), choices, view=view)
 
@@ -52,7 +52,7 @@ def run_study(
 def run_plan(
     plan: Plan, out: Path, choices: StudyChoices | None = None, *, view: StudyView | None = None
 ) -> StudyOutcome:
-    """Runs the cells of a plan that are not complete yet."""
+    """Run the cells of a plan that are not complete yet."""
     choices, view = choices or StudyChoices(), view or SilentStudy()
     with StudyFolder(out, plan) as folder, _executor(plan, out, choices) as executor:
         return conduct(folder, executor, view, device=choices.device)

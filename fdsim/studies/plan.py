@@ -16,7 +16,7 @@ from fdsim.prepare import Prepared, prepare
 from fdsim.scenario import Scenario, parse_scenario
 from fdsim.scenario.file import merge, with_value
 from fdsim.scenario.problems import scenario_error
-from fdsim.strategies.base import Setting
+from fdsim.strategies.base import Federation
 from fdsim.studies.study_file import Settings, StudyFile
 
 _LONGEST_SLUG = 80
@@ -64,7 +64,7 @@ class Plan:
         return len({cell.trace_key for cell in self.cells})
 
     def resolved_toml(self) -> str:
-        """Writes the study as one self-contained file: base included, seeds listed."""
+        """Write the study as one self-contained file: base included, seeds listed."""
         table = self.study.table.model_dump(mode="json", exclude_none=True, exclude={"base"})
         table["seeds"] = list(_seeds(self.study))
         # Scalars first: TOML keys after a table's header would belong to that table.
@@ -72,7 +72,7 @@ class Plan:
 
 
 def plan_study(study: StudyFile) -> Plan:
-    """Makes and checks every cell; an error names the setting that is to blame and the cell it shows in."""
+    """Make and check every cell; an error names the setting that is to blame and the cell it shows in."""
     cells: list[Cell] = []
     seen: dict[str, Cell] = {}
     for case, settings, seed in _variants(study):
@@ -104,7 +104,7 @@ def _seeds(study: StudyFile) -> tuple[int, ...]:
 
 
 def _variants(study: StudyFile) -> Iterator[tuple[str | None, Settings, int]]:
-    """Yields (case, settings, seed): cases outermost, then zip, then grid, then seeds."""
+    """Yield (case, settings, seed): cases outermost, then zip, then grid, then seeds."""
     table = study.table
     cases: list[tuple[str | None, Settings]] = [*table.cases.items()] or [(None, {})]
     zipped = [
@@ -174,15 +174,15 @@ def _cell(scenario: Scenario, case: str | None, settings: Settings) -> Cell:
     return Cell(f"{slug}-{scenario.content_hash[:10]}", scenario, prepared.trace_key, case, settings)
 
 
-def _setting(prepared: Prepared) -> Setting:
+def _setting(prepared: Prepared) -> Federation:
     """What a strategy is asked about before it runs, without an accelerator to run on."""
     scenario = prepared.scenario
-    return Setting(
+    return Federation(
         clients=scenario.clients,
         rounds=scenario.rounds,
         parameters=prepared.workload.cost.parameters,
         seed=scenario.seed,
-        share=prepared.share,
+        client_weight=prepared.client_weight,
         true_cluster=prepared.true_cluster,
         accelerator="cpu",
         dtype=np.dtype(np.float64 if scenario.acceleration.precision == "float64" else np.float32),
@@ -190,7 +190,7 @@ def _setting(prepared: Prepared) -> Setting:
 
 
 def cell_label(case: str | None, settings: Settings, seed: int) -> str:
-    """Says in a few words what sets a cell apart."""
+    """Say in a few words what sets a cell apart."""
     words = [case] if case else []
     words += [f"{_short(key, settings)}={_shown(value)}" for key, value in settings.items()]
     return " ".join([*words, f"seed={seed}"])

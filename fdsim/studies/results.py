@@ -21,7 +21,7 @@ _LARGE = ("clients", "similarity", "events.parquet", "tensorboard")
 
 
 def pack(folder: Path, *, without: Iterable[str] = ()) -> bytes:
-    """Packs a run folder, checkpoints included, but nothing half-written."""
+    """Pack a run folder, checkpoints included, but nothing half-written."""
     left_out = {TEMPORARY, LOCK_NAME, *without}
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
@@ -33,12 +33,12 @@ def pack(folder: Path, *, without: Iterable[str] = ()) -> bytes:
 
 
 def pack_small(folder: Path) -> bytes:
-    """Packs what comparing runs needs: manifest, scenario, trace and rounds."""
+    """Pack what comparing runs needs: manifest, scenario, trace and rounds."""
     return pack(folder, without=(*_LARGE, "checkpoints"))
 
 
 def unpack(packed: bytes, folder: Path) -> None:
-    """Unpacks a run folder; the manifest comes last, since a folder is a run from the moment it has one."""
+    """Unpack a run folder; the manifest comes last, since a folder is a run from the moment it has one."""
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         arriving = folder / TEMPORARY / "arriving"
@@ -56,7 +56,7 @@ def unpack(packed: bytes, folder: Path) -> None:
 
 
 def files_in(folder: Path) -> Iterator[Path]:
-    """Yields the files of a folder and those below it, sorted."""
+    """Yield the files of a folder and those below it, sorted."""
     yield from sorted(path for path in folder.rglob("*") if path.is_file())
 
 
@@ -68,7 +68,7 @@ class RemoteFolder:
         self._files, self._root = _filesystem(self.url)
 
     def check(self) -> None:
-        """Writes and removes a small file, so that a folder that cannot be written to is known beforehand."""
+        """Write and remove a small file, so that a folder that cannot be written to is known beforehand."""
         probe = f"{self._root}/.fdsim-probe"
         try:
             self._write(probe, b"fdsim")
@@ -79,7 +79,7 @@ class RemoteFolder:
             ) from None
 
     def put(self, folder: Path, name: str) -> None:
-        """Copies a run folder to `name`; its manifest last."""
+        """Copie a run folder to `name`; its manifest last."""
         paths = [p for p in files_in(folder) if p.relative_to(folder).parts[0] not in (TEMPORARY, LOCK_NAME)]
         try:
             for path in sorted(paths, key=lambda p: p.name == RUN_MANIFEST):
@@ -95,7 +95,7 @@ class RemoteFolder:
 
 
 def _filesystem(url: str) -> tuple[Any, str]:
-    """Finds the file system of a URL: pyarrow's own, or through fsspec for the schemes pyarrow does not know."""
+    """Find the file system of a URL: pyarrow's own, or through fsspec for the schemes pyarrow does not know."""
     import pyarrow as pa
     from pyarrow import fs
 

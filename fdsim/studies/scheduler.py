@@ -30,7 +30,7 @@ class StudyOutcome:
 def conduct(
     folder: StudyFolder, executor: Executor, view: StudyView, *, device: str | None = None
 ) -> StudyOutcome:
-    """Runs every cell that is not complete yet; the folder is open, and so is the executor."""
+    """Run every cell that is not complete yet; the folder is open, and so is the executor."""
     plan = folder.plan
     done = [cell for cell in plan.cells if folder.status(cell) == "complete"]
     todo = deque(in_good_order(cell for cell in plan.cells if folder.status(cell) != "complete"))
@@ -69,7 +69,7 @@ class _Work:
 
 
 def _take(event: Event, work: _Work, folder: StudyFolder, view: StudyView) -> Iterable[Cell]:
-    """Takes one event in, and answers with cells to try again."""
+    """Take one event in, and return cells to try again."""
     cell = work.cells[event.cell]
     if isinstance(event, Started):
         folder.update(cell, status="running", attempts=folder.attempts(cell) + 1, where=event.where)
@@ -93,7 +93,7 @@ def _take(event: Event, work: _Work, folder: StudyFolder, view: StudyView) -> It
 
 
 def in_good_order(cells: Iterable[Cell]) -> list[Cell]:
-    """Sorts cells: one of each trace first, so that others find it made, and long ones before short ones."""
+    """Sort cells: one of each trace first, so that others find it made, and long ones before short ones."""
     seen: set[str] = set()
     keyed = []
     for index, cell in enumerate(cells):
@@ -103,7 +103,7 @@ def in_good_order(cells: Iterable[Cell]) -> list[Cell]:
 
 
 def job_of(cell: Cell, folder: StudyFolder, *, device: str | None = None) -> CellJob:
-    """Says what a worker needs to know of a cell."""
+    """Say what a worker needs to know of a cell."""
     study = folder.plan.study
     return CellJob(
         cell=cell.id,
@@ -118,7 +118,7 @@ def job_of(cell: Cell, folder: StudyFolder, *, device: str | None = None) -> Cel
 
 
 def plan_summary(plan: Plan) -> str:
-    """Says in one line how much a plan is."""
+    """Say in one line how much a plan is."""
     runs = sum(len(cell.scenario.strategies) for cell in plan.cells)
     seeds = len({cell.seed for cell in plan.cells})
     return f"{len(plan.cells)} cells ({seeds} seeds), {runs} strategy runs, {plan.traces} traces to simulate"

@@ -19,7 +19,7 @@ _MOST_ROWS = 30
 
 
 def print_plan(plan: Plan, folder: Path, console: Console, *, workers: int | None = None) -> None:
-    """Prints the cells and what they will take; with `workers`, tries a few rounds to tell the time as well."""
+    """Print the cells and what they will take; with `workers`, tries a few rounds to tell the time as well."""
     done = _statuses(folder)
     todo = [cell for cell in plan.cells if done.get(cell.scenario.content_hash) != "complete"]
     estimates: dict[str, Estimate] = {}
@@ -89,7 +89,7 @@ def _summary(plan: Plan, todo: list[Cell], estimates: dict[str, Estimate], worke
 
 
 def size(count: float) -> str:
-    """Says a number of bytes in the units people use."""
+    """Say a number of bytes in the units people use."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000 or unit == "GB":
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

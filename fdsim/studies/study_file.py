@@ -133,7 +133,7 @@ class StudyFile:
         return self.table.name
 
     def place_of(self, key: str) -> str:
-        """Names file and line of a swept key."""
+        """Name file and line of a swept key."""
         for group in ("grid", "zip"):
             if key in getattr(self.table, group):
                 return self.layers.locate(("study", group, key))
@@ -142,7 +142,7 @@ class StudyFile:
 
 
 def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Turns nested tables into dotted keys, so that quoted and plain dotted keys mean the same.
+    """Turn nested tables into dotted keys, so that quoted and plain dotted keys mean the same.
 
     A table with a `kind` is a value of its own: `"data.partition" = { kind = "iid" }` replaces the partition.
     """
@@ -156,7 +156,7 @@ def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def load_study(path: Path | str, overrides: Sequence[str] = ()) -> StudyFile:
-    """Reads a study file, its base scenario and `key=value` overrides, without looking at the cells yet."""
+    """Read a study file, its base scenario and `key=value` overrides, without looking at the cells yet."""
     path = Path(path)
     layers = read_layers(path)
     tables = dict(layers.tables)
@@ -216,7 +216,7 @@ class _Within(Layers):
 
 
 def _base_path(layers: Layers, base: str) -> Path:
-    """Resolves `base` against the file that says it, which may be one that the study extends."""
+    """Resolve `base` against the file that says it, which may be one that the study extends."""
     for path, text in layers.texts:
         if tomllib.loads(text).get("study", {}).get("base") == base:
             return path.parent / base

@@ -46,7 +46,7 @@ class Progress(Silent):
         self._told_s = 0.0
 
     def round_ends(self, label: str, row: RoundRow) -> None:
-        """Passes the share of all rounds of all strategies on."""
+        """Pass the share of all rounds of all strategies on."""
         if time.monotonic() - self._told_s >= self._every_s:
             self._told_s = time.monotonic()
             before = self._strategies.index(label) * self._rounds
@@ -56,7 +56,7 @@ class Progress(Silent):
 def run_cell(
     job: CellJob, tell: Callable[[float], None] = lambda frac: None, *, scenario: Scenario | None = None
 ) -> float:
-    """Runs a cell, or what is left of it, and answers with the real time it took; `scenario` where it is made already."""
+    """Run a cell, or what is left of it, and return the real time it took; `scenario` where it is made already."""
     began_s = time.perf_counter()
     for place in job.import_from:
         import_also_from(Path(place))
@@ -74,7 +74,7 @@ def run_cell(
 
 
 def _use_threads(threads: int) -> None:
-    """Holds torch to its share of the cores; the number of threads is also part of what makes digits repeat."""
+    """Hold torch to its share of the cores; the number of threads is also part of what makes digits repeat."""
     import torch
 
     torch.set_num_threads(threads)

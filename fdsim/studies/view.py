@@ -62,11 +62,11 @@ class Forecast:
         self._part: dict[str, float] = {}
 
     def advance(self, cell: Cell, frac: float) -> None:
-        """Takes a cell's share done."""
+        """Take a cell's share done."""
         self._part[cell.id] = frac * cell.work
 
     def end(self, cell: Cell) -> None:
-        """Takes a cell as done, or given up."""
+        """Take a cell as done, or given up."""
         self._left.pop(cell.id, None)
         self._part.pop(cell.id, None)
 
@@ -109,7 +109,7 @@ class StudyTerminal:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def begins(self, plan: Plan, done: Sequence[Cell]) -> None:
-        """Opens the display."""
+        """Open the display."""
         self._total, self._done = len(plan.cells), len(done)
         self._forecast = Forecast(plan, done)
         if done:
@@ -118,19 +118,19 @@ class StudyTerminal:
             self._whole = self._bars.add_task("study", total=self._total, completed=self._done, note="")
 
     def cell_starts(self, cell: Cell, where: str) -> None:
-        """Opens a running cell's bar."""
+        """Open a running cell's bar."""
         if self._live and cell.id not in self._tasks:
             self._tasks[cell.id] = self._bars.add_task(f"  {cell.label}", total=1.0, note="")
 
     def cell_advances(self, cell: Cell, frac: float) -> None:
-        """Moves a running cell's bar."""
+        """Move a running cell's bar."""
         if self._forecast is not None:
             self._forecast.advance(cell, frac)
         if cell.id in self._tasks:
             self._bars.update(self._tasks[cell.id], completed=frac)
 
     def cell_ends(self, cell: Cell, wall_s: float) -> None:
-        """Counts a cell as done."""
+        """Count a cell as done."""
         self._done += 1
         self._drop(cell, count=True)
         if not self._live:
@@ -139,7 +139,7 @@ class StudyTerminal:
             )
 
     def cell_fails(self, cell: Cell, message: str, *, again: bool) -> None:
-        """Says what went wrong and what happens next."""
+        """Say what went wrong and what happens next."""
         self._drop(cell, count=not again)
         self._failed += not again
         self._say(f"{cell.label}: {'failed, is tried again' if again else 'failed for good'}: {message}")
@@ -151,7 +151,7 @@ class StudyTerminal:
             self._bars.remove_task(self._tasks.pop(cell.id))
 
     def ticks(self) -> None:
-        """Brings the whole study's bar up to date."""
+        """Bring the whole study's bar up to date."""
         if self._whole is not None:
             failed = f", {self._failed} failed" if self._failed else ""
             note = f"{self._done}/{self._total} done, {len(self._tasks)} running{failed}{self._time_left()}"
@@ -164,14 +164,14 @@ class StudyTerminal:
         )
 
     def ends(self, failed: Sequence[tuple[Cell, str]]) -> None:
-        """Closes the display with what could not be done."""
+        """Close the display with what could not be done."""
         self.ticks()
         for cell, message in failed:
             self._say(f"failed: {cell.label} ({cell.id}): {message}")
 
 
 def duration(seconds: float) -> str:
-    """Says a real time in the units people use."""
+    """Say a real time in the units people use."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:

@@ -33,7 +33,7 @@ class Checkpoint:
     next_round: int
 
     def state(self) -> dict[str, Any]:
-        """Loads the state; tensors come to the CPU."""
+        """Load the state; tensors come to the CPU."""
         import torch
 
         with open(self.path, "rb") as file:
@@ -45,7 +45,7 @@ class Checkpoint:
 
 
 def save(folder: Path, state: dict[str, Any], next_round: int, *, temporary: Path) -> None:
-    """Writes a checkpoint, then removes all but the last two."""
+    """Write a checkpoint, then remove all but the last two."""
     import torch
 
     path = folder / f"round-{next_round:08d}.checkpoint"
@@ -71,7 +71,7 @@ def save(folder: Path, state: dict[str, Any], next_round: int, *, temporary: Pat
 
 
 def last_good(folder: Path) -> Checkpoint | None:
-    """Answers with the newest checkpoint that is whole, or None."""
+    """Return the newest checkpoint that is whole, or None."""
     for path in _files(folder):
         next_round = _checked(path)
         if next_round is not None:
@@ -80,7 +80,7 @@ def last_good(folder: Path) -> Checkpoint | None:
 
 
 def clear(folder: Path) -> None:
-    """Removes all checkpoints of a strategy."""
+    """Remove all checkpoints of a strategy."""
     for path in _files(folder):
         path.unlink()
     if folder.is_dir():
@@ -134,7 +134,7 @@ def _seal(digest: hashlib.blake2b, facts: dict[str, Any]) -> str:
 
 
 def _checked(path: Path) -> int | None:
-    """Answers with the round to go on with, or None when the file is not whole."""
+    """Return the round to go on with, or None when the file is not whole."""
     digest = hashlib.blake2b(digest_size=16)
     try:
         with open(path, "rb") as file:

@@ -23,7 +23,7 @@ GROUP_ROWS = 16_384
 
 
 def sealed_parquet(table: pa.Table) -> bytes:
-    """Writes a table as a sealed Parquet file in memory."""
+    """Write a table as a sealed Parquet file in memory."""
     sink = pa.BufferOutputStream()
     metadata = {**(table.schema.metadata or {}), _KEY: _MARK + _BLANK}
     pq.write_table(
@@ -40,7 +40,7 @@ def sealed_parquet(table: pa.Table) -> bytes:
 
 
 def check_seal(content: bytes, path: Path) -> None:
-    """Raises an error that names the file when its bytes are not those that were written."""
+    """Raise an error that names the file when its bytes are not those that were written."""
     start = content.rfind(_MARK) + len(_MARK)
     sealed = bytearray(content)
     found = bytes(sealed[start : start + len(_BLANK)])

@@ -45,7 +45,7 @@ class Entry:
 
 
 def dictionary() -> dict[str, list[Entry]]:
-    """Answers with all tables and their columns, in order."""
+    """Return all tables and their columns, in order."""
     found = {"trace": [Entry(f.name, _word(f.type), _TRACE_MEANINGS[f.name]) for f in TRACE_SCHEMA]}
     for table, columns in TABLES.items():
         entries = [Entry(c.name, _word(c.type), c.meaning) for c in columns]
@@ -60,7 +60,7 @@ def _word(kind: pa.DataType) -> str:
 
 
 def as_markdown() -> str:
-    """Answers with the dictionary as Markdown tables, as in the README beside this file."""
+    """Return the dictionary as Markdown tables, as in the README beside this file."""
     blocks = []
     for table, entries in dictionary().items():
         lines = [f"### {table}", "", "| column | type | meaning |", "| --- | --- | --- |"]

@@ -40,7 +40,7 @@ class EventsWriter:
         return self
 
     def append(self, t_s: float, client: int | None, what: str, value: float | None = None) -> None:
-        """Takes one event; `client` is None for what happens to the server or to all."""
+        """Take one event; `client` is None for what happens to the server or to all."""
         self._rows.append((t_s, client, what, value))
         if len(self._rows) >= _GROUP_ROWS:
             self._flush()

@@ -23,12 +23,12 @@ class RunFacts(TypedDict):
 
 
 def settings_in(scenario_toml: str) -> Telemetry:
-    """Answers with the [telemetry] table of a scenario."""
+    """Return the [telemetry] table of a scenario."""
     return Telemetry.model_validate(tomllib.loads(scenario_toml).get("telemetry", {}))
 
 
 def refuse_change(path: Path, manifest: Manifest, facts: RunFacts) -> None:
-    """Raises an error that names the keys which differ when the run on disk is of another scenario."""
+    """Raise an error that names the keys which differ when the run on disk is of another scenario."""
     if manifest["scenario_hash"] == facts["scenario_hash"]:
         return
     try:
@@ -52,7 +52,7 @@ def _shown(table: dict[str, Any], key: str) -> str:
 
 
 def flat(table: Any, prefix: str = "") -> dict[str, Any]:
-    """Answers with a nested table as dotted keys: {"net.kind": "mlp", "strategies[0].kind": "fdms", …}."""
+    """Return a nested table as dotted keys: {"net.kind": "mlp", "strategies[0].kind": "fdms", …}."""
     if isinstance(table, dict) and table:
         return {
             k: v

@@ -47,7 +47,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path | str, *, force: bool = False, **facts: Unpack[RunFacts]) -> RunFolder:
-        """Starts a run in a new folder; an existing run is refused, or with `force` removed."""
+        """Start a run in a new folder; an existing run is refused, or with `force` removed."""
         path, lock = _locked(path)
         try:
             _refuse_strangers(path)
@@ -60,7 +60,7 @@ class RunFolder:
 
     @classmethod
     def resume(cls, path: Path | str, **facts: Unpack[RunFacts]) -> RunFolder:
-        """Goes on with a run where it stopped, or starts it when the folder holds none yet."""
+        """Go on with a run where it stopped, or starts it when the folder holds none yet."""
         path, lock = _locked(path)
         try:
             _refuse_strangers(path)
@@ -129,11 +129,11 @@ class RunFolder:
         return bool(self.manifest["status"] == "complete")
 
     def strategy(self, label: str) -> StrategyLog:
-        """Opens the log of one strategy."""
+        """Open the log of one strategy."""
         return StrategyLog(self.path, label, self.manifest, self.settings)
 
     def events_writer(self) -> EventsWriter:
-        """Opens the fleet's event log for writing."""
+        """Open the fleet's event log for writing."""
         return EventsWriter(
             self.path / "events.parquet",
             scenario_hash=self.manifest["scenario_hash"],
@@ -142,7 +142,7 @@ class RunFolder:
         )
 
     def complete(self, *, wall_s: float | None = None) -> None:
-        """Marks the run as complete; `wall_s` is the real time since this process took the run up."""
+        """Mark the run as complete; `wall_s` is the real time since this process took the run up."""
         for label in self.manifest["strategies"]:
             self.strategy(label).merge()
         self._end("complete", wall_s=wall_s)
@@ -193,7 +193,7 @@ def _locked(path: Path | str) -> tuple[Path, RunLock]:
 
 
 def _refuse_strangers(path: Path) -> None:
-    """Refuses a folder that holds something else, which must be neither overwritten nor mixed with a run."""
+    """Refuse a folder that holds something else, which must be neither overwritten nor mixed with a run."""
     if (path / MANIFEST_NAME).exists():
         return
     known = {*OWN_NAMES, LOCK_NAME}
@@ -222,7 +222,7 @@ def _exists(path: Path) -> RunFolderError:
 
 
 def _clear(path: Path, names: tuple[str, ...]) -> None:
-    """Removes some of what fdsim wrote; the manifest first, so that half a run is never taken for one."""
+    """Remove some of what fdsim wrote; the manifest first, so that half a run is never taken for one."""
     for name in names:
         target = path / name
         with storage_errors(target):

@@ -30,7 +30,7 @@ class RunLock:
         self._handle: int | None = None
 
     def take(self) -> None:
-        """Takes the lock, or raises an error that names the process which holds it."""
+        """Take the lock, or raises an error that names the process which holds it."""
         with storage_errors(self.path):
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         give_up = time.monotonic() + _PATIENCE_S
@@ -50,14 +50,14 @@ class RunLock:
         self._handle = handle
 
     def release(self) -> None:
-        """Gives the lock back."""
+        """Give the lock back."""
         if self._handle is not None:
             os.close(self._handle)  # closing unlocks
             self._handle = None
 
 
 def writer_of(folder: Path) -> int | None:
-    """Answers with the pid of the process that is writing a run, or None when there is none."""
+    """Return the pid of the process that is writing a run, or None when there is none."""
     try:
         handle = os.open(folder / LOCK_NAME, os.O_RDONLY)
     except OSError:

@@ -30,13 +30,13 @@ _PACKAGES = (
 
 
 def now() -> str:
-    """Answers with the real time, UTC, to the second."""
+    """Return the real time, UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 @cache
 def versions() -> dict[str, str]:
-    """Answers with the versions a result may depend on, without importing the packages."""
+    """Return the versions a result may depend on, without importing the packages."""
     import fdsim
 
     found = {"python": platform.python_version(), "fdsim": fdsim.__version__, "platform": platform.platform()}
@@ -56,7 +56,7 @@ class Manifest(Mapping[str, Any]):
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """Reads a run's manifest, or raises an error that names the file."""
+        """Read a run's manifest, or raises an error that names the file."""
         path = folder / NAME
         if not folder.is_dir():
             raise RunFolderError(
@@ -87,18 +87,18 @@ class Manifest(Mapping[str, Any]):
         return cls(folder, facts)
 
     def update(self, **facts: Any) -> None:
-        """Changes facts and writes the file."""
+        """Change facts and write the file."""
         self._facts = {**self._facts, **facts}
         text = json.dumps(self._facts, indent=2, ensure_ascii=False) + "\n"
         write_whole(self.path, text.encode(), temporary=self.path.parent / TEMPORARY)
 
     def update_strategy(self, label: str, **facts: Any) -> None:
-        """Changes facts of one strategy and writes the file."""
+        """Change facts of one strategy and write the file."""
         strategies = self._facts["strategies"]
         self.update(strategies={**strategies, label: {**strategies.get(label, {}), **facts}})
 
     def as_dict(self) -> dict[str, Any]:
-        """Answers with a copy of all facts."""
+        """Return a copy of all facts."""
         copied: dict[str, Any] = json.loads(json.dumps(self._facts))
         return copied
 

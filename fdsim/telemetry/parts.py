@@ -28,12 +28,12 @@ FEW_PARTS = 4
 
 
 def part_path(folder: Path, index: int) -> Path:
-    """Answers with the name of a part."""
+    """Return the name of a part."""
     return folder / f"part-{index:06d}.parquet"
 
 
 def part_paths(folder: Path) -> list[Path]:
-    """Answers with the parts of a table, in order; a gap in the numbers is an error."""
+    """Return the parts of a table, in order; a gap in the numbers is an error."""
     found = sorted(folder.glob("part-*.parquet"))
     for index, path in enumerate(found):
         if path != part_path(folder, index):
@@ -59,7 +59,7 @@ class Part:
         self.rows = int(pq.read_metadata(self._content).num_rows)
 
     def read(self, columns: list[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
-        """Reads some columns of the rows for which `where` holds, leaving out row groups that have none."""
+        """Read some columns of the rows for which `where` holds, leaving out row groups that have none."""
         return pq.read_table(self._content, columns=columns, filters=where)
 
 
@@ -90,7 +90,7 @@ class GrowingTable:
         return self._end.next_round
 
     def open(self, next_round: int) -> None:
-        """Takes up the rows of the rounds before `next_round` and drops all later ones from the disk."""
+        """Take up the rows of the rounds before `next_round` and drop all later ones from the disk."""
         parts = part_paths(self.folder)
         # From the end backwards, so that a kill in between leaves no gap.
         while parts and _first_round(parts[-1], above=next_round) >= next_round:
@@ -106,13 +106,13 @@ class GrowingTable:
         self._end = _End(len(parts), sum(_row_count(path) for path in parts), next_round)
 
     def append(self, table: pa.Table, *, next_round: int) -> None:
-        """Puts the rows of the rounds before `next_round` on disk; they are readable when this returns."""
+        """Put the rows of the rounds before `next_round` on disk; they are readable when this returns."""
         self._write(self.folder, self._end.parts, table)
         # One assignment: an interrupt leaves the old state or the new one, and the part may be written twice.
         self._end = _End(self._end.parts + 1, self._end.rows + len(table), next_round)
 
     def merge(self) -> None:
-        """Merges small parts, where the file system can put a folder in the place of another in one step."""
+        """Merge small parts, where the file system can put a folder in the place of another in one step."""
         parts = part_paths(self.folder)
         if len(parts) <= FEW_PARTS or sum(map(_row_count, parts)) >= GROUP_ROWS * len(parts):
             return
@@ -131,7 +131,7 @@ class GrowingTable:
 
 
 def _in_blocks(paths: list[Path]) -> Iterator[pa.Table]:
-    """Yields the rows of many parts in tables of `PART_ROWS`."""
+    """Yield the rows of many parts in tables of `PART_ROWS`."""
     waiting: list[pa.Table] = []
     for path in paths:
         waiting.append(Part(path).read())
@@ -143,7 +143,7 @@ def _in_blocks(paths: list[Path]) -> Iterator[pa.Table]:
 
 
 def _first_round(path: Path, *, above: int) -> int:
-    """Answers with the first round in a part; one without rows stays, as the first part of a table may be."""
+    """Return the first round in a part; one without rows stays, as the first part of a table may be."""
     rounds = Part(path).read(["round"])["round"]
     return int(rounds[0].as_py()) if len(rounds) else above - 1
 

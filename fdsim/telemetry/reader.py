@@ -124,7 +124,7 @@ class Run:
         rounds: Rounds | None = None,
         strategy: str | Sequence[str] | None = None,
     ) -> pd.DataFrame:
-        """Reads part of a table: some columns, rounds a to b (b included, None is open), some strategies."""
+        """Read part of a table: some columns, rounds a to b (b included, None is open), some strategies."""
         if table in ("trace", "events"):
             if strategy is not None:
                 raise RunFolderError(str(self.path), f"the table {table} is the same for all strategies")
@@ -151,7 +151,7 @@ class Run:
     def _steadily(
         self, name: str, label: str, columns: Sequence[str] | None, rounds: Rounds | None
     ) -> pa.Table:
-        """Reads a table again when its parts were merged between listing and opening them."""
+        """Read a table again when its parts were merged between listing and opening them."""
         folder = self.path / name / partition(label)
         while True:
             before = part_paths(folder)
@@ -240,7 +240,7 @@ def _where(rounds: Rounds | None) -> pc.Expression | None:
 
 
 def _to_pandas(table: pa.Table, name: str) -> pd.DataFrame:
-    """Turns rows into pandas; integers that may be null become Int32, so that a client is never 3.0."""
+    """Turn rows into pandas; integers that may be null become Int32, so that a client is never 3.0."""
     frame: pd.DataFrame = table.to_pandas()
     for column in TABLES.get(name, ()):
         if column.name not in table.column_names:
@@ -277,12 +277,12 @@ def _with_strategy(found: list[tuple[str, pa.Table]], labels: list[str], name: s
 
 
 def open_run(path: Path | str) -> Run:
-    """Opens a run folder for reading, finished or not."""
+    """Open a run folder for reading, finished or not."""
     return Run(path)
 
 
 def find_run_folders(folder: Path | str) -> list[Path]:
-    """Answers with the run folders in a folder and below it, sorted."""
+    """Return the run folders in a folder and below it, sorted."""
     found = []
     for place, folders, files in os.walk(folder):
         if "run.json" in files:

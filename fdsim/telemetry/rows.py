@@ -21,13 +21,13 @@ from fdsim.telemetry.schema import (
 
 
 def rounds_table(rows: Sequence[RoundRow]) -> pa.Table:
-    """Turns records of the rounds table into rows."""
+    """Turn records of the rounds table into rows."""
     columns = [pa.array([getattr(row, c.name) for row in rows], type=c.type) for c in ROUND_COLUMNS]
     return pa.Table.from_arrays(columns, schema=arrow_schema(ROUND_COLUMNS))
 
 
 def clients_table(rounds: Sequence[ClientRows]) -> pa.Table:
-    """Turns rounds of the clients table into one row per (round, client)."""
+    """Turn rounds of the clients table into one row per (round, client)."""
     columns = []
     for column in CLIENT_COLUMNS:
         if column.name == "client":
@@ -41,7 +41,7 @@ def clients_table(rounds: Sequence[ClientRows]) -> pa.Table:
 
 
 def similarity_table(snapshots: Sequence[SimilaritySnapshot]) -> pa.Table:
-    """Turns snapshots into one row per (round, pair)."""
+    """Turn snapshots into one row per (round, pair)."""
     columns = []
     for column in SIMILARITY_COLUMNS:
         if column.name == "round":
@@ -53,7 +53,7 @@ def similarity_table(snapshots: Sequence[SimilaritySnapshot]) -> pa.Table:
 
 
 def _column(column: Column, parts: list[np.ndarray]) -> pa.Array:
-    """Joins the arrays of several rounds; codes become words, -1 and NaN become null."""
+    """Join the arrays of several rounds; codes become words, -1 and NaN become null."""
     if column.name in WORDS:
         codes = np.concatenate(parts).astype(np.int8) if parts else np.empty(0, np.int8)
         words = pa.array([member.name for member in WORDS[column.name]])

@@ -215,7 +215,7 @@ WORDS: dict[str, type[IntEnum]] = {"outcome": Outcome, "cause": Cause, "substitu
 
 
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
-    """Turns a table's columns into its Arrow schema."""
+    """Turn a table's columns into its Arrow schema."""
     return pa.schema([(column.name, column.type) for column in columns])
 
 

@@ -35,7 +35,7 @@ _PAUSE_S, _FRAC = 2.0, 0.01
 
 
 def partition(label: str) -> str:
-    """Answers with the folder name of a strategy, which readers of hive partitions turn into its label."""
+    """Return the folder name of a strategy, which readers of hive partitions turn into its label."""
     name = "strategy=" + quote(label, safe=" ")
     if not label or len(name.encode()) > 200:
         raise InputError(
@@ -80,7 +80,7 @@ class StrategyLog:
         return self._facts.get("status") in ("complete", "failed")
 
     def prepare(self) -> None:
-        """Makes empty tables, so that the run can be read from the start."""
+        """Make empty tables, so that the run can be read from the start."""
         for table in ("rounds", "clients") if self._settings.clients else ("rounds",):
             self._tables[table].append(arrow_schema(TABLES[table]).empty_table(), next_round=0)
 
@@ -104,11 +104,11 @@ class StrategyLog:
         return self
 
     def checkpoint_state(self) -> dict[str, Any] | None:
-        """Answers with the state to go on from, or None when the strategy starts at round 0."""
+        """Return the state to go on from, or None when the strategy starts at round 0."""
         return self._last_good.state() if self._last_good else None
 
     def append(self, row: RoundRow, clients: ClientRows, snapshot: SimilaritySnapshot | None = None) -> None:
-        """Takes one round; it is on disk after `flush_every_s` at the latest."""
+        """Take one round; it is on disk after `flush_every_s` at the latest."""
         self._waiting["rounds"].append(row)
         rows = 1
         if self._settings.clients:
@@ -125,7 +125,7 @@ class StrategyLog:
             self.flush()
 
     def flush(self) -> None:
-        """Puts all waiting rows on disk."""
+        """Put all waiting rows on disk."""
         for name, waiting in self._waiting.items():
             table = self._tables[name]
             # An interrupt may have come after the rows went to disk and before they were let go.
@@ -148,7 +148,7 @@ class StrategyLog:
         return max(pause_s, _FRAC * (time.monotonic() - self._started_s))
 
     def checkpoint(self, state: dict[str, Any], next_round: int) -> None:
-        """Puts rows and state on disk, in this order: a checkpoint never promises rows that are not there."""
+        """Put rows and state on disk, in this order: a checkpoint never promises rows that are not there."""
         began_s = time.monotonic()
         self.flush()
         checkpoint.save(self._checkpoints, state, next_round, temporary=self._temporary)
@@ -156,18 +156,18 @@ class StrategyLog:
         self._save_cost_s = self._saved_s - began_s
 
     def finish(self) -> None:
-        """Marks the strategy as complete; its checkpoints are not needed any more."""
+        """Mark the strategy as complete; its checkpoints are not needed any more."""
         self.flush()
         self._end(status="complete")
         checkpoint.clear(self._checkpoints)
 
     def merge(self) -> None:
-        """Merges the small parts of all tables."""
+        """Merge the small parts of all tables."""
         for table in self._tables.values():
             table.merge()
 
     def fail(self, message: str) -> None:
-        """Marks the strategy as failed for good (NaN, say); the others go on."""
+        """Mark the strategy as failed for good (NaN, say); the others go on."""
         self.flush()
         self._end(status="failed", message=message)
 

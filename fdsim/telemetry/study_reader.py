@@ -48,7 +48,7 @@ class Study:
         return str(run.path.relative_to(self._root) if self._root else run.path)
 
     def _place(self, run: Run) -> dict[str, Any]:
-        """Answers with what tells a run from the others."""
+        """Return what tells a run from the others."""
         told = self._told.get(run.path, {})
         swept = {key: _plain(told.get(key, run.settings.get(key))) for key in self.swept}
         return {"run": self._name(run), "seed": run.manifest["seed"], **swept}
@@ -91,7 +91,7 @@ class Study:
         rounds: Rounds | None = None,
         strategy: str | Sequence[str] | None = None,
     ) -> pd.DataFrame:
-        """Reads part of a table of all runs, as `Run.read` does; runs without the strategy give nothing."""
+        """Read part of a table of all runs, as `Run.read` does; runs without the strategy give nothing."""
         frames = []
         for run in self.runs:
             wanted = _in_run(run, strategy)
@@ -112,12 +112,12 @@ def _in_run(run: Run, strategy: str | Sequence[str] | None) -> list[str] | None:
 
 
 def _plain(value: Any) -> Any:
-    """Lists and tables among the swept settings become text, so that pandas can group by them."""
+    """List and tables among the swept settings become text, so that pandas can group by them."""
     return str(value) if isinstance(value, list | dict) else value
 
 
 def _stacked(frames: list[tuple[dict[str, Any], pd.DataFrame]]) -> pd.DataFrame:
-    """Puts the runs' tables below each other, with what tells the runs apart in front."""
+    """Put the runs' tables below each other, with what tells the runs apart in front."""
     import numpy as np
     import pandas as pd
     from pandas.api.types import is_numeric_dtype, union_categoricals
@@ -140,7 +140,7 @@ def _stacked(frames: list[tuple[dict[str, Any], pd.DataFrame]]) -> pd.DataFrame:
 
 
 def open_study(path: Path | str | Sequence[Path | str]) -> Study:
-    """Opens all runs in a folder and below it, or the run folders named, for reading as one."""
+    """Open all runs in a folder and below it, or the run folders named, for reading as one."""
     if not isinstance(path, str | Path):
         return Study([Run(each) for each in path])
     root = Path(path)
@@ -154,7 +154,7 @@ def open_study(path: Path | str | Sequence[Path | str]) -> Study:
 
 
 def _told_by(root: Path) -> dict[Path, dict[str, Any]]:
-    """Reads from study.json which cells a study has now: case and swept settings of each that has begun."""
+    """Read from study.json which cells a study has now: case and swept settings of each that has begun."""
     path = root / "study.json"
     if not path.is_file():
         return {}

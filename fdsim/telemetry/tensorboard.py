@@ -13,7 +13,7 @@ _TAGS = tuple(c.name for c in ROUND_COLUMNS if c.name not in ("round", "sim_time
 
 
 def refuse_missing_tensorboard() -> None:
-    """Raises an error before anything has run when TensorBoard's package is not there."""
+    """Raise an error before anything has run when TensorBoard's package is not there."""
     if find_spec("tensorboard") is None:
         raise InputError(
             "telemetry.tensorboard", "the package tensorboard is not installed", "pip install tensorboard"
@@ -28,7 +28,7 @@ class Board:
         self._writer: Any = None
 
     def append(self, row: RoundRow) -> None:
-        """Takes one round; nulls are left out."""
+        """Take one round; nulls are left out."""
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
 
@@ -39,12 +39,12 @@ class Board:
         self._writer.file_writer.add_summary(_summary(values), row.round, row.sim_time_s)
 
     def flush(self) -> None:
-        """Puts what was taken on disk."""
+        """Put what was taken on disk."""
         if self._writer is not None:
             self._writer.flush()
 
     def close(self) -> None:
-        """Ends the files."""
+        """End the files."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None

@@ -10,7 +10,7 @@ import pyarrow as pa
 from fdsim.errors import RunFolderError
 from fdsim.telemetry.schema import SCHEMA_VERSION, TABLES
 
-#: One step from a version to the next: takes the table's name and rows, answers with the rows as the next
+#: One step from a version to the next: takes the table's name and rows, returns the rows as the next
 #: version has them. Columns that are merely new need no step: by their `since`, older files have null there.
 Step = Callable[[str, pa.Table], pa.Table]
 
@@ -19,7 +19,7 @@ STEPS: Mapping[int, Step] = {}
 
 
 def version_of(schema: pa.Schema, path: Path) -> int:
-    """Answers with a file's schema version, or raises an error when this fdsim cannot read it."""
+    """Return a file's schema version, or raises an error when this fdsim cannot read it."""
     text = (schema.metadata or {}).get(b"fdsim_schema_version", b"").decode()
     if not text.isdigit():
         raise RunFolderError(str(path), "not a table of fdsim: its metadata has no schema version")
@@ -31,7 +31,7 @@ def version_of(schema: pa.Schema, path: Path) -> int:
 
 
 def upgraded(name: str, table: pa.Table, path: Path, steps: Mapping[int, Step] = STEPS) -> pa.Table:
-    """Answers with the rows of a file as today's schema has them, whatever version wrote it."""
+    """Return the rows of a file as today's schema has them, whatever version wrote it."""
     version = version_of(table.schema, path)
     for step in range(version, SCHEMA_VERSION):
         if step in steps:
@@ -43,7 +43,7 @@ def upgraded(name: str, table: pa.Table, path: Path, steps: Mapping[int, Step] =
 
 
 def conformed(name: str, table: pa.Table, wanted: list[str], path: Path) -> pa.Table:
-    """Answers with the wanted columns, typed as in the schema; a missing one is an error."""
+    """Return the wanted columns, typed as in the schema; a missing one is an error."""
     types = {column.name: column.type for column in TABLES[name]}
     columns = {}
     for column in wanted:

@@ -59,7 +59,7 @@ class Observed:
 
 
 def observe(name: str, span_s: tuple[float, float], states: Mapping[str, np.ndarray], place: str) -> Observed:
-    """Makes a device's record, refusing what contradicts itself."""
+    """Make a device's record, refusing what contradicts itself."""
     begin_s, end_s = span_s
     if not end_s > begin_s:
         raise TraceError(place, f"the observed span {begin_s:g}–{end_s:g} s is empty")
@@ -73,7 +73,7 @@ def observe(name: str, span_s: tuple[float, float], states: Mapping[str, np.ndar
 
 
 def write_availability(path: Path | str, devices: list[Observed], source: str) -> None:
-    """Writes an availability file, which appears under its name only when complete."""
+    """Write an availability file, which appears under its name only when complete."""
     path = Path(path)
     if not devices:
         raise TraceError(source, "no device in it")
@@ -124,7 +124,7 @@ def is_availability(path: Path | str) -> bool:
 
 
 def read_availability(path: Path | str) -> list[Observed]:
-    """Reads an availability file."""
+    """Read an availability file."""
     path = Path(path)
     if not path.is_file():
         raise TraceError(

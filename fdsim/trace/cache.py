@@ -26,7 +26,7 @@ class TraceCache:
         return self.folder / f"{key}.parquet"
 
     def fetch(self, key: str, target: Path, make: Callable[[Path], object]) -> None:
-        """Puts the trace of `key` at `target`; `make` simulates it where nobody has yet.
+        """Put the trace of `key` at `target`; `make` simulates it where nobody has yet.
 
         While one process makes a trace, others that want it wait: on a lock of the operating system, which a killed
         process cannot leave behind.
@@ -60,7 +60,7 @@ def _is_trace_of(path: Path, key: str) -> bool:
 
 
 def share(source: Path, target: Path) -> None:
-    """Gives a finished file a second name, or copies it where the file system has no links."""
+    """Give a finished file a second name, or copies it where the file system has no links."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)
     try:

@@ -64,7 +64,7 @@ class TraceWriter:
         return self
 
     def append(self, trace_round: TraceRound) -> None:
-        """Takes the next round."""
+        """Take the next round."""
         self._waiting.append(trace_round)
         self._rows += trace_round.clients
         if self._rows >= self._rows_per_group:
@@ -106,7 +106,7 @@ class Trace:
     true_cluster: np.ndarray | None
 
     def __iter__(self) -> Iterator[TraceRound]:
-        """Yields the rounds in order, holding one row group at a time, and refuses those that cannot be."""
+        """Yield the rounds in order, holding one row group at a time, and refuse those that cannot be."""
         previous: TraceRound | None = None
         for trace_round in self._read():
             _check(trace_round, previous, self.path)
@@ -184,7 +184,7 @@ def _rounds_of(table: pa.Table, clients: int, path: Path) -> Iterator[TraceRound
 
 
 def _check(r: TraceRound, previous: TraceRound | None, path: Path) -> None:
-    """Refuses a round that contradicts itself or the one before it."""
+    """Refuse a round that contradicts itself or the one before it."""
     place = f"{path}, round {r.round}"
     if r.round != (0 if previous is None else previous.round + 1):
         raise TraceError(place, "rounds must count up from 0 without a gap")
@@ -207,7 +207,7 @@ def _check(r: TraceRound, previous: TraceRound | None, path: Path) -> None:
 
 
 def open_trace(path: Path | str) -> Trace:
-    """Opens a trace.parquet, checking that it is one and that this fdsim can read it."""
+    """Open a trace.parquet, checking that it is one and that this fdsim can read it."""
     path = Path(path)
     if not path.is_file():
         raise TraceError(
@@ -260,7 +260,7 @@ def _clients_in_first_round(first: pa.Table, file: pq.ParquetFile) -> int:
 
 
 def write_trace(path: Path | str, rounds: Iterable[TraceRound], **metadata: Any) -> Trace:
-    """Writes all rounds and opens the result; `metadata` as for `TraceWriter`."""
+    """Write all rounds and open the result; `metadata` as for `TraceWriter`."""
     with TraceWriter(Path(path), **metadata) as writer:
         for trace_round in rounds:
             writer.append(trace_round)

@@ -8,7 +8,7 @@ from fdsim.errors import TraceError
 
 
 def checked(intervals: np.ndarray, place: str) -> np.ndarray:
-    """Answers with the intervals as float64 [n, 2], refusing those that run back or overlap."""
+    """Return the intervals as float64 [n, 2], refusing those that run back or overlap."""
     found = np.asarray(intervals, dtype=np.float64).reshape(-1, 2)
     if not np.isfinite(found).all():
         raise TraceError(place, "a time is not a finite number")
@@ -28,7 +28,7 @@ def checked(intervals: np.ndarray, place: str) -> np.ndarray:
 
 
 def joined(intervals: np.ndarray) -> np.ndarray:
-    """Joins intervals that touch."""
+    """Join intervals that touch."""
     if len(intervals) < 2:
         return intervals
     new = np.concatenate([[True], intervals[1:, 0] > intervals[:-1, 1]])

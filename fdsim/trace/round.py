@@ -143,7 +143,7 @@ CLIENT_COLUMNS = tuple(f.name for f in fields(TraceRound) if not f.name.startswi
 
 
 def blank_round(round_index: int, clients: int, start_s: float, end_s: float) -> TraceRound:
-    """Makes a round in which nobody was selected; fill its arrays in place while building it."""
+    """Make a round in which nobody was selected; fill its arrays in place while building it."""
     blanks: dict[str, np.ndarray] = {}
     for name in CLIENT_COLUMNS:
         kind = _NUMPY_TYPES[name]
@@ -158,7 +158,7 @@ def blank_round(round_index: int, clients: int, start_s: float, end_s: float) ->
 def plain_round(
     round_index: int, active: np.ndarray, interval_s: float, cause: Cause = Cause.scripted
 ) -> TraceRound:
-    """Makes a round from nothing but a mask [K] of who was active, for sources that know no devices."""
+    """Make a round from nothing but a mask [K] of who was active, for sources that know no devices."""
     made = blank_round(round_index, len(active), round_index * interval_s, (round_index + 1) * interval_s)
     made.outcome[:] = np.where(active, Outcome.completed, Outcome.dropped)
     made.cause[~active] = cause
@@ -170,7 +170,7 @@ def plain_round(
 
 
 def to_table(rounds: Iterable[TraceRound]) -> pa.Table:
-    """Turns rounds into rows of `SCHEMA`."""
+    """Turn rounds into rows of `SCHEMA`."""
     rounds = list(rounds)
     columns: list[pa.Array] = []
     for field in SCHEMA:

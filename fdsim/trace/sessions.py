@@ -56,7 +56,7 @@ def leave_within(lengths_s: np.ndarray, horizon_s: float) -> float:
 
 
 def session_stats(observations: list[Observation]) -> SessionStats:
-    """Computes the statistics of some devices' intervals."""
+    """Compute the statistics of some devices' intervals."""
     share = np.array([total_s(o.intervals) / (o.end_s - o.begin_s) for o in observations])
     lengths = np.concatenate([o.intervals[:, 1] - o.intervals[:, 0] for o in observations])
     return SessionStats(

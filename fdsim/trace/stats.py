@@ -52,7 +52,7 @@ class TraceStats:
 
 
 def trace_stats(trace: Trace, *, lags: int = 10) -> TraceStats:
-    """Computes the statistics of a trace, reading its rounds one by one."""
+    """Compute the statistics of a trace, reading its rounds one by one."""
     rounds, clients = trace.rounds, trace.clients
     completed = np.zeros((rounds, clients), dtype=bool)
     asked = np.zeros((rounds, clients), dtype=bool)
@@ -105,7 +105,7 @@ def trace_stats(trace: Trace, *, lags: int = 10) -> TraceStats:
 
 
 def _runs(on: np.ndarray) -> dict[int, int]:
-    """Counts runs of True down the columns by their length."""
+    """Count runs of True down the columns by their length."""
     padded = np.zeros((len(on) + 2, on.shape[1]), dtype=np.int8)
     padded[1:-1] = on
     change = np.diff(padded, axis=0)

@@ -75,7 +75,7 @@ def _trace_rows(s: TraceStats) -> Iterator[Row]:
 
 
 def write_stats(rows: list[Row], path: Path | str) -> None:
-    """Writes the rows as Parquet; the file appears only when complete."""
+    """Write the rows as Parquet; the file appears only when complete."""
     path = Path(path)
     table = pa.Table.from_arrays([pa.array(column) for column in zip(*rows, strict=True)], names=SCHEMA.names)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -92,7 +92,7 @@ _LONG = ("dropout by round", "participation by client", "runs present", "runs ab
 
 
 def show(rows: list[Row]) -> None:
-    """Prints the rows as one table per kind of statistic."""
+    """Print the rows as one table per kind of statistic."""
     from rich.console import Console
     from rich.table import Table as RichTable
 

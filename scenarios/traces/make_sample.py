@@ -47,7 +47,7 @@ def log_of(phone: int) -> str:
 
 
 def main(path: Path) -> None:
-    """Writes the log of all phones."""
+    """Write the log of all phones."""
     phones = {
         str(phone): {"guid": str(phone), "model": "made up", "messages": log_of(phone)} for phone in range(20)
     }

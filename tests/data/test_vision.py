@@ -11,7 +11,7 @@ from fdsim.errors import DataError
 
 
 def idx(array: np.ndarray) -> bytes:
-    """Writes an array as MNIST's files are written."""
+    """Write an array as MNIST's files are written."""
     header = bytes([0, 0, 8, array.ndim]) + b"".join(int(side).to_bytes(4, "big") for side in array.shape)
     return header + array.astype(np.uint8).tobytes()
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fdsim.devices.config.fleet import DeviceGroup
-from fdsim.devices.config.outages import Cell, Trouble
+from fdsim.devices.config.outages import Cell, Outage
 from fdsim.devices.config.profiles import names
 from fdsim.devices.config.server import Eligibility, Server
-from fdsim.devices.config.simulation import FleetSetting
+from fdsim.devices.config.simulation import SimulationConfig
 from fdsim.devices.engine.device import Device
 from fdsim.devices.engine.world import World, simulate
 from fdsim.devices.models.battery import Flow
@@ -31,7 +31,7 @@ def heavy(clients: int) -> Workload:
 
 
 @st.composite
-def settings_of_fleets(draw: st.DrawFn) -> FleetSetting:
+def settings_of_fleets(draw: st.DrawFn) -> SimulationConfig:
     groups = []
     for name in draw(st.lists(st.sampled_from(names()), min_size=1, max_size=2)):
         fields: dict[str, Any] = {
@@ -60,18 +60,18 @@ def settings_of_fleets(draw: st.DrawFn) -> FleetSetting:
             ),
         }
     )
-    trouble = draw(st.sampled_from([(), (Trouble(every_s=2000.0, lasts_s=500.0, takes=("power", "wifi")),)]))
+    outages = draw(st.sampled_from([(), (Outage(every_s=2000.0, lasts_s=500.0, takes=("power", "wifi")),)]))
     cells = (Cell(name="a", down_bps=5e6, up_bps=2e6),)
     total = sum(g.count for g in groups)
-    return FleetSetting(tuple(groups), server, heavy(total), 6, draw(st.integers(0, 99)), trouble, cells)
+    return SimulationConfig(tuple(groups), server, heavy(total), 6, draw(st.integers(0, 99)), outages, cells)
 
 
 @settings(max_examples=40, deadline=None)
 @given(settings_of_fleets())
-def test_one_outcome_each_and_time_that_goes_on(setting: FleetSetting) -> None:
+def test_one_outcome_each_and_time_that_goes_on(config: SimulationConfig) -> None:
     last_s = 0.0
-    for made in simulate(setting):
-        assert made.clients == setting.devices
+    for made in simulate(config):
+        assert made.clients == config.devices
         assert np.isin(made.outcome, list(Outcome)).all()
         dropped = made.outcome == Outcome.dropped
         np.testing.assert_array_equal(dropped, made.cause != NONE)
@@ -79,7 +79,7 @@ def test_one_outcome_each_and_time_that_goes_on(setting: FleetSetting) -> None:
             last_s
             <= made.round_start_s
             <= made.round_end_s
-            <= made.round_start_s + setting.server.deadline_s + 1e-6
+            <= made.round_start_s + config.server.deadline_s + 1e-6
         )
         last_s = made.round_end_s
         asked = made.selected
@@ -97,17 +97,17 @@ def test_one_outcome_each_and_time_that_goes_on(setting: FleetSetting) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(settings_of_fleets())
-def test_energy_is_conserved(setting: FleetSetting) -> None:
+def test_energy_is_conserved(config: SimulationConfig) -> None:
     """The event log's loads and chargers, put through each battery once more, give the charges it tells of.
 
     Unplugged, the books are kept by hand: charge lost = load × time, to 1e-6 of the energy moved.
     """
     log: list[tuple[float, int, str, float]] = []
-    world = World(setting, lambda *event: log.append(event))
-    for round_index in range(setting.rounds):
+    world = World(config, lambda *event: log.append(event))
+    for round_index in range(config.rounds):
         world.env.run(until=world.env.process(world.serve(round_index)))
-    for participant in world.participants:
-        device = participant.device
+    for process in world.processes:
+        device = process.device
         if device.battery.kind == "mains":
             continue
         rows = [(t, what, value) for t, client, what, value in log if client == device.client]

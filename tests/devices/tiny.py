@@ -9,7 +9,7 @@ import numpy as np
 
 from fdsim.devices.config.fleet import DeviceGroup
 from fdsim.devices.config.server import Server
-from fdsim.devices.config.simulation import FleetSetting
+from fdsim.devices.config.simulation import SimulationConfig
 from fdsim.devices.engine.world import simulate
 from fdsim.devices.models.connectivity import Connectivity, Spell
 from fdsim.devices.models.spells import Switch
@@ -82,15 +82,15 @@ Event = tuple[float, int, str, float]
 def live(
     fleet: tuple[DeviceGroup, ...] | DeviceGroup, *, rounds: int = 1, seed: int = 1, **fields: Any
 ) -> tuple[list[TraceRound], list[Event]]:
-    """Simulates and answers with the rounds and the event log; checks that nobody has to watch for the same rounds."""
+    """Simulate and results with the rounds and the event log; check that nobody has to watch for the same rounds."""
     fleet = fleet if isinstance(fleet, tuple) else (fleet,)
-    extra = {name: fields.pop(name) for name in ("trouble", "cells") if name in fields}
+    extra = {name: fields.pop(name) for name in ("outages", "cells") if name in fields}
     work = fields.pop("work", None) or workload(sum(g.count for g in fleet))
     fields.setdefault("eligibility", {"requires_unmetered": False})
-    setting = FleetSetting(fleet, Server.model_validate(fields), work, rounds, seed, **extra)
+    config = SimulationConfig(fleet, Server.model_validate(fields), work, rounds, seed, **extra)
     log: list[Event] = []
-    watched = list(simulate(setting, on_event=lambda *event: log.append(event)))
-    unwatched = list(simulate(setting))
+    watched = list(simulate(config, on_event=lambda *event: log.append(event)))
+    unwatched = list(simulate(config))
     for a, b in zip(watched, unwatched, strict=True):
         for name in vars(a):
             np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)

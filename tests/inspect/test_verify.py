@@ -50,7 +50,7 @@ def copy(made: Path, tmp_path: Path) -> Path:
 
 
 def change(run: Path, table: str, strategy: str, *, round_index: int, column: str, by: float) -> None:
-    """Changes one value as a different computer might have, seal and all."""
+    """Change one value as a different computer might have, seal and all."""
     for path in part_paths(run / table / f"strategy={strategy}"):
         rows = Part(path).read()
         hits = pc.equal(rows["round"], round_index)

@@ -14,10 +14,10 @@ from fdsim.strategies.fdms import Fdms
 CLUSTER = np.array([0, 0, 0, 1, 1, 1, 2, 2])
 
 
-def cohort(arrived: list[int]) -> Cohort:
+def cohort(active: list[int]) -> Cohort:
     everybody = np.arange(8)
-    missing = np.setdiff1d(everybody, arrived)
-    return Cohort(3, np.array(arrived), missing, np.full(8, 1 / 8), torch.zeros(1))
+    missing = np.setdiff1d(everybody, active)
+    return Cohort(3, np.array(active), missing, np.full(8, 1 / 8), torch.zeros(1))
 
 
 def test_a_round_by_hand() -> None:

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from fdsim.learning.similarity import Gallery, Sketch, blocks_of, compared
-from fdsim.strategies.base import Comparison, Setting
+from fdsim.learning.similarity import Sketch, UpdateComparer, blocks_of, compared
+from fdsim.strategies.base import Comparison, Federation
 
 
-def setting(parameters: int, clients: int = 12, seed: int = 0) -> Setting:
-    share = np.full(clients, 1 / clients)
-    return Setting(clients, 1, parameters, seed, share, None, torch.device("cpu"), torch.float64)
+def federation(parameters: int, clients: int = 12, seed: int = 0) -> Federation:
+    weight = np.full(clients, 1 / clients)
+    return Federation(clients, 1, parameters, seed, weight, None, torch.device("cpu"), torch.float64)
 
 
 def updates(clients: int, parameters: int) -> torch.Tensor:
@@ -21,12 +21,12 @@ def updates(clients: int, parameters: int) -> torch.Tensor:
 
 def test_scores_are_the_definitions() -> None:
     rows = updates(12, 40)
-    gallery = Gallery(Comparison(), setting(40))
-    gallery.begin(0, blocks_of(None, 12), 12)
+    comparer = UpdateComparer(Comparison(), federation(40))
+    comparer.begin(0, blocks_of(None, 12), 12)
     for start in range(0, 12, 5):
         places = np.arange(start, min(start + 5, 12))
-        gallery.add(places, rows[places])
-    products = gallery.products().numpy()
+        comparer.add(places, rows[places])
+    products = comparer.products().numpy()
     cosine = torch.nn.functional.cosine_similarity(rows[:, None], rows[None], dim=2).numpy()
     apart = torch.cdist(rows, rows).numpy()
     off = ~np.eye(12, dtype=bool)
@@ -47,12 +47,12 @@ def test_pairs_across_blocks_are_never_multiplied() -> None:
     assert sorted(group.tolist() for group in blocks.groups) == [[0, 4, 7], [2, 3]]
     assert blocks.pairs == 4
     rows = updates(8, 20)
-    gallery = Gallery(Comparison(), setting(20))
-    gallery.begin(0, blocks, 8)
+    comparer = UpdateComparer(Comparison(), federation(20))
+    comparer.begin(0, blocks, 8)
     rows[[1, 5, 6]] = float("nan")  # whoever multiplied these would see it
-    gallery.add(np.array([3, 0, 1]), rows[[3, 0, 1]])
-    gallery.add(np.array([2, 4, 5, 6, 7]), rows[[2, 4, 5, 6, 7]])
-    products = gallery.products().numpy()
+    comparer.add(np.array([3, 0, 1]), rows[[3, 0, 1]])
+    comparer.add(np.array([2, 4, 5, 6, 7]), rows[[2, 4, 5, 6, 7]])
+    products = comparer.products().numpy()
     found = compared(products, wanted, Comparison(), learning_rate=1.0).scores
     assert np.array_equal(np.isfinite(found), wanted)
     expected = torch.nn.functional.cosine_similarity(rows[4], rows[7], dim=0)
@@ -61,21 +61,21 @@ def test_pairs_across_blocks_are_never_multiplied() -> None:
 
 def test_many_rows_go_through_panels() -> None:
     rows = updates(130, 10)
-    gallery = Gallery(Comparison(), setting(10, clients=130))
-    gallery.begin(0, blocks_of(None, 130), 130)
-    gallery.add(np.arange(130), rows)
+    comparer = UpdateComparer(Comparison(), federation(10, clients=130))
+    comparer.begin(0, blocks_of(None, 130), 130)
+    comparer.add(np.arange(130), rows)
     np.testing.assert_allclose(
-        np.triu(gallery.products().numpy()), np.triu((rows @ rows.T).numpy()), atol=1e-12
+        np.triu(comparer.products().numpy()), np.triu((rows @ rows.T).numpy()), atol=1e-12
     )
 
 
 def test_nobody_to_compare_with() -> None:
     assert blocks_of(None, 1).groups == []
     assert blocks_of(np.zeros((3, 3), dtype=bool), 3).groups == []
-    gallery = Gallery(Comparison(), setting(10))
-    gallery.begin(0, blocks_of(None, 1), 1)
-    gallery.add(np.array([0]), updates(1, 10))
-    assert gallery.products().tolist() == [[0.0]]
+    comparer = UpdateComparer(Comparison(), federation(10))
+    comparer.begin(0, blocks_of(None, 1), 1)
+    comparer.add(np.array([0]), updates(1, 10))
+    assert comparer.products().tolist() == [[0.0]]
 
 
 def test_an_update_of_zero_is_neither_like_nor_unlike() -> None:
@@ -95,7 +95,7 @@ def test_sketches_keep_inner_products_within_the_stated_bound(concentrated: bool
     true = float(pair[0] @ pair[1])
     products, cosines = [], []
     for round_index in range(tries):
-        first, second = Sketch(setting(parameters), m, round_index=round_index).of(pair)
+        first, second = Sketch(federation(parameters), m, round_index=round_index).of(pair)
         products.append(float(first @ second))
         cosines.append(float(first @ second / (first.norm() * second.norm())))
     assert np.mean(products) == pytest.approx(true, abs=4 * np.sqrt(2 / m / tries))
@@ -109,7 +109,7 @@ def test_sketches_keep_inner_products_within_the_stated_bound(concentrated: bool
 def test_sketches_repeat_by_seed_and_round_alone() -> None:
     rows = updates(3, 50)
     one, same, later, other = (
-        Sketch(setting(50, seed=seed), 16, round_index=r).of(rows)
+        Sketch(federation(50, seed=seed), 16, round_index=r).of(rows)
         for seed, r in ((0, 1), (0, 1), (0, 2), (9, 1))
     )
     assert torch.equal(one, same)
@@ -119,5 +119,5 @@ def test_sketches_repeat_by_seed_and_round_alone() -> None:
 
 def test_a_sketch_as_large_as_the_model_loses_nothing() -> None:
     rows = updates(3, 16)
-    sketched = Sketch(setting(16), 16, round_index=0).of(rows)
+    sketched = Sketch(federation(16), 16, round_index=0).of(rows)
     torch.testing.assert_close(sketched @ sketched.T, rows @ rows.T)

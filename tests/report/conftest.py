@@ -33,7 +33,7 @@ TINY: dict[str, Any] = {
 
 
 def run_tiny(folder: Path, **changes: Any) -> Path:
-    """Runs the tiny scenario with some of its tables replaced; None leaves a table out."""
+    """Run the tiny scenario with some of its tables replaced; None leaves a table out."""
     from fdsim.run import run_scenario
     from fdsim.scenario import parse_scenario
 
@@ -43,7 +43,7 @@ def run_tiny(folder: Path, **changes: Any) -> Path:
 
 @pytest.fixture(scope="session")
 def make_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Runs the tiny scenario, changed as asked, into a folder of its own."""
+    """Run the tiny scenario, changed as asked, into a folder of its own."""
     return lambda **changes: run_tiny(tmp_path_factory.mktemp("run") / "run", **changes)
 
 
@@ -70,7 +70,7 @@ def _trace_round(round_index: int, rng: np.random.Generator, clients: int) -> Tr
 
 
 def write_large(folder: Path, *, clients: int, rounds: int) -> Path:
-    """Writes a run of made-up numbers, as large as asked, in the way a real one is written."""
+    """Write a run of made-up numbers, as large as asked, in the way a real one is written."""
     rng = np.random.default_rng(0)
     cluster = np.arange(clients) % 10
     labels = ["full", "fdms", "dropout", "stale"]
@@ -101,7 +101,7 @@ def write_large(folder: Path, *, clients: int, rounds: int) -> Path:
 
 
 def _fill(kind: type, known: dict[str, Any], blank: Any) -> Any:
-    """Makes a record from what is known; columns the report does not look at stay blank."""
+    """Make a record from what is known; columns the report does not look at stay blank."""
     return kind(**{f.name: known.get(f.name, blank) for f in fields(kind)})
 
 

@@ -44,7 +44,7 @@ class Visit:
         return self.page.evaluate(f"() => ({script})(document.querySelector('#figure-{key} .plot'))")
 
     def settle(self) -> None:
-        """Waits until what a control asked for is drawn."""
+        """Wait until what a control asked for is drawn."""
         self.page.evaluate("() => fdsimReport.settled()")
 
 

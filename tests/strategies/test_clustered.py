@@ -1,4 +1,4 @@
-"""The paper's clustered setting on digits: who errs less, who learns better, and what candidate sets save."""
+"""The paper's clustered federation on digits: who errs less, who learns better, and what candidate sets save."""
 
 from __future__ import annotations
 

@@ -10,24 +10,24 @@ import torch
 from pydantic import ValidationError
 
 from fdsim.learning.engine import begin, learn
-from fdsim.strategies.base import MEAN, Arrived, Cohort, Setting, State
+from fdsim.strategies.base import MEAN, Cohort, Federation, Received, State
 from fdsim.strategies.fdms import Fdms
 from fdsim.strategies.similarity import Forgetting, between, blank_book, enter
 from tests.strategies.worlds import QuadraticTrainer, clustered_targets, random_trace, scripted_trace, task_on
 
 
-def setting(clients: int, parameters: int = 10) -> Setting:
-    share = np.full(clients, 1 / clients)
-    return Setting(clients, 50, parameters, 0, share, None, torch.device("cpu"), torch.float64)
+def federation(clients: int, parameters: int = 10) -> Federation:
+    weight = np.full(clients, 1 / clients)
+    return Federation(clients, 50, parameters, 0, weight, None, torch.device("cpu"), torch.float64)
 
 
-def cohort(arrived: list[int], clients: int, round_index: int = 1) -> Cohort:
-    missing = np.setdiff1d(np.arange(clients), arrived)
-    return Cohort(round_index, np.array(arrived), missing, np.full(clients, 1 / clients), torch.zeros(10))
+def cohort(active: list[int], clients: int, round_index: int = 1) -> Cohort:
+    missing = np.setdiff1d(np.arange(clients), active)
+    return Cohort(round_index, np.array(active), missing, np.full(clients, 1 / clients), torch.zeros(10))
 
 
 def state_with(strategy: Fdms, clients: int, scores: dict[tuple[int, int], float]) -> State:
-    state = strategy.start(setting(clients))
+    state = strategy.start(federation(clients))
     for (i, j), score in scores.items():
         for pair in ((i, j), (j, i)):
             state["R"][pair], state["N"][pair] = score, 1
@@ -65,7 +65,7 @@ def test_a_score_below_the_least_leaves_the_client_to_dropout() -> None:
 
 
 def test_shares_travel_with_the_clients_they_belong_to() -> None:
-    """A missing client's say goes to its friend, whatever the friend's own."""
+    """A missing client's weight goes to its friend, whatever the friend's own."""
     strategy = Fdms()
     state = state_with(strategy, 3, {(0, 2): 0.9, (0, 1): 0.1})
     there = Cohort(1, np.array([1, 2]), np.array([0]), np.array([0.5, 0.3, 0.2]), torch.zeros(10))
@@ -106,11 +106,11 @@ def test_forgetting_finds_the_new_friend_after_a_drift() -> None:
     """Client 0 is like 1 for 60 rounds, then like 2; a plain mean still trusts 1 after 20 more."""
     ends = {}
     for name, strategy in (("plain", Fdms()), ("window", Fdms(window=5)), ("decay", Fdms(decay=0.2))):
-        state = strategy.start(setting(3))
+        state = strategy.start(federation(3))
         for round_index in range(80):
             old, new = (0.9, 0.3) if round_index < 60 else (0.3, 0.9)
             scores = np.array([[np.nan, old, new], [old, np.nan, 0.3], [new, 0.3, np.nan]])
-            state = strategy.learn(state, cohort([0, 1, 2], 3, round_index), Arrived(scores))
+            state = strategy.after_round(state, cohort([0, 1, 2], 3, round_index), Received(scores))
         ends[name] = strategy.blend(state, cohort([1, 2], 3)).stand_in.tolist()
     assert ends == {"plain": [1], "window": [2], "decay": [2]}
 
@@ -140,7 +140,7 @@ def test_precision_follows_the_number_of_clients() -> None:
         (3001, "cosine", np.uint16),
         (3001, "distance", np.float32),
     ):
-        assert Fdms(similarity=similarity).start(setting(clients))["R"].dtype == kind
+        assert Fdms(similarity=similarity).start(federation(clients))["R"].dtype == kind
 
 
 def test_half_precision_and_sketches_find_the_same_friends() -> None:

@@ -8,7 +8,7 @@ import torch
 
 from fdsim.errors import InputError
 from fdsim.learning.engine import begin, learn
-from fdsim.strategies.base import Setting
+from fdsim.strategies.base import Federation
 from fdsim.strategies.fdms import Fdms
 from fdsim.strategies.fedvarp import FedVarp
 from fdsim.strategies.oracle_friends import OracleFriends
@@ -54,33 +54,33 @@ def test_fedvarp_is_its_formula() -> None:
         np.testing.assert_allclose(learner.params.numpy(), params, atol=1e-12)
 
 
-def setting(clients: int, parameters: int, true_cluster: np.ndarray | None = None) -> Setting:
-    share = np.full(clients, 1 / clients)
-    return Setting(clients, 10, parameters, 0, share, true_cluster, torch.device("cpu"), torch.float32)
+def federation(clients: int, parameters: int, true_cluster: np.ndarray | None = None) -> Federation:
+    weight = np.full(clients, 1 / clients)
+    return Federation(clients, 10, parameters, 0, weight, true_cluster, torch.device("cpu"), torch.float32)
 
 
 @pytest.mark.parametrize("strategy", [Stale(max_memory_gb=0.5), FedVarp(name="mine", max_memory_gb=0.5)])
 def test_memories_larger_than_allowed_are_refused_before_the_run(strategy: Stale | FedVarp) -> None:
-    strategy.check(setting(1000, 100_000))
+    strategy.check(federation(1000, 100_000))
     with pytest.raises(
         InputError,
         match=rf"{strategy.label}.max_memory_gb: .* 1000 clients takes 0.6 GB.*0.5 GB allowed.*fdms",
     ):
-        strategy.check(setting(1000, 150_000))
+        strategy.check(federation(1000, 150_000))
 
 
 def test_a_sketch_larger_than_the_model_is_refused_before_the_run() -> None:
-    Fdms(sketch_dim=100).check(setting(10, 100))
+    Fdms(sketch_dim=100).check(federation(10, 100))
     with pytest.raises(
         InputError, match=r"fdms\.sketch_dim: a sketch of 101 numbers is larger than the model of 100"
     ):
-        Fdms(sketch_dim=101).check(setting(10, 100))
+        Fdms(sketch_dim=101).check(federation(10, 100))
 
 
 def test_an_oracle_without_clusters_is_refused_before_the_run() -> None:
-    OracleFriends().check(setting(4, 10, np.array([0, 0, 1, 1])))
+    OracleFriends().check(federation(4, 10, np.array([0, 0, 1, 1])))
     with pytest.raises(InputError, match=r"oracle_friends: the oracle needs true clusters.*clustered"):
-        OracleFriends().check(setting(4, 10))
+        OracleFriends().check(federation(4, 10))
 
 
 def test_begin_asks_the_strategy_first() -> None:

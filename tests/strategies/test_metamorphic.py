@@ -51,13 +51,13 @@ def world(rounds: int, **choices: object) -> Task:
 
 
 def test_nobody_missing_is_fedavg(strategy: Strategy) -> None:
-    share = np.arange(1.0, CLIENTS + 1)
-    share /= share.sum()
-    task = world(6, share=share)
+    weight = np.arange(1.0, CLIENTS + 1)
+    weight /= weight.sum()
+    task = world(6, client_weight=weight)
     averaged = task.trainer.initial()
     for round_index in range(6):
         step = sum(
-            torch.from_numpy(share[chunk.clients]) @ chunk.updates
+            torch.from_numpy(weight[chunk.clients]) @ chunk.updates
             for chunk in task.trainer.train(averaged, np.arange(CLIENTS), round_index)
         )
         averaged = averaged + step
@@ -94,7 +94,7 @@ def test_permuted_clients_give_permuted_results(strategy: Strategy) -> None:
     trainer = QuadraticTrainer(task.trainer.targets[order])
     trainer.names = order
     moved = task_on(trainer, rounds=30, clusters=CLUSTERS)
-    moved.setting.true_cluster[:] = (np.arange(CLIENTS) % CLUSTERS)[order]
+    moved.federation.true_cluster[:] = (np.arange(CLIENTS) % CLUSTERS)[order]
     moved_trace = [plain_round(r.round, (r.outcome == 0)[order], 60.0) for r in trace]
     permuted, moved_results = play(strategy, moved, moved_trace)
     torch.testing.assert_close(permuted, plain, rtol=0, atol=1e-12)

@@ -18,8 +18,8 @@ from fdsim.learning.config.training import Training
 from fdsim.learning.engine import Task, begin, learn
 from fdsim.learning.nets.library import CifarCnn
 from fdsim.learning.server_optimisers import Plain
-from fdsim.learning.similarity import Gallery, blocks_of
-from fdsim.strategies.base import Comparison, Setting
+from fdsim.learning.similarity import UpdateComparer, blocks_of
+from fdsim.strategies.base import Comparison, Federation
 from fdsim.strategies.fdms import Fdms
 from fdsim.trace import TraceRound, plain_round
 
@@ -37,17 +37,17 @@ def cifar_task(clients: int, rounds: int, training: Training) -> Task:
         acceleration=Acceleration(device="cpu"),
         seed=0,
     )
-    setting = Setting(
+    federation = Federation(
         clients=clients,
         rounds=rounds,
         parameters=trainer.parameters,
         seed=0,
-        share=np.full(clients, 1 / clients),
+        client_weight=np.full(clients, 1 / clients),
         true_cluster=np.arange(clients) % 5,
         accelerator=trainer.accelerator,
         dtype=trainer.dtype,
     )
-    return Task(trainer, setting, Plain(), 1.0, evaluate_every=1000)
+    return Task(trainer, federation, Plain(), 1.0, evaluate_every=1000)
 
 
 def half_active(active: int, rounds: int) -> list[TraceRound]:
@@ -91,21 +91,21 @@ def test_friends_cost_little_beside_training(active: int, limit: float, training
 def test_skipped_pairs_save_time() -> None:
     """200 active clients of 5 clusters with CIFAR-sized updates: only pairs inside clusters are wanted."""
     active, parameters = 200, 62_006
-    setting = Setting(
+    federation = Federation(
         active, 1, parameters, 0, np.full(active, 1 / active), None, torch.device("cpu"), torch.float32
     )
     updates = torch.randn(active, parameters, generator=torch.Generator().manual_seed(0))
-    gallery = Gallery(Comparison(), setting)
+    comparer = UpdateComparer(Comparison(), federation)
     cluster = np.arange(active) % 5
     masks = {"all": None, "inside": cluster[:, None] == cluster}
     spent: dict[str, list[float]] = {name: [] for name in masks}
     for _ in range(6):
         for name, mask in masks.items():
             began_s = time.perf_counter()
-            gallery.begin(0, blocks_of(mask, active), active)
+            comparer.begin(0, blocks_of(mask, active), active)
             for start in range(0, active, 20):
-                gallery.add(np.arange(start, start + 20), updates[start : start + 20])
-            gallery.products()
+                comparer.add(np.arange(start, start + 20), updates[start : start + 20])
+            comparer.products()
             spent[name].append(time.perf_counter() - began_s)
     best = {name: min(times) for name, times in spent.items()}
     print(f"\nall pairs {1e3 * best['all']:.1f} ms, inside clusters {1e3 * best['inside']:.1f} ms")

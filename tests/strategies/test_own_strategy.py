@@ -26,17 +26,17 @@ class LastSeen(Strategy):
 
     within: PositiveFloat = 0.5
 
-    def start(self, setting):
-        return {"loss": np.full(setting.clients, np.nan)}
+    def start(self, federation):
+        return {"loss": np.full(federation.clients, np.nan)}
 
     def blend(self, state, cohort):
-        gap = np.abs(state["loss"][cohort.missing, None] - state["loss"][cohort.arrived])
+        gap = np.abs(state["loss"][cohort.missing, None] - state["loss"][cohort.active])
         gap = np.where(np.isnan(gap), np.inf, gap)
-        stand_in = np.where(gap.min(axis=1) < self.within, cohort.arrived[gap.argmin(axis=1)], MEAN)
+        stand_in = np.where(gap.min(axis=1) < self.within, cohort.active[gap.argmin(axis=1)], MEAN)
         return substituted(cohort, stand_in, -gap.min(axis=1))
 
-    def learn(self, state, cohort, arrived):
-        state["loss"][cohort.arrived] = arrived.losses
+    def after_round(self, state, cohort, received):
+        state["loss"][cohort.active] = received.losses
         return state
 '''
 

@@ -11,7 +11,7 @@ import torch
 from fdsim.learning.engine import Task
 from fdsim.learning.server_optimisers import Plain
 from fdsim.rng import stream
-from fdsim.strategies.base import Setting
+from fdsim.strategies.base import Federation
 from fdsim.trace import TraceRound, plain_round
 
 
@@ -79,18 +79,20 @@ def task_on(
     trainer: QuadraticTrainer, *, rounds: int, clusters: int | None = None, **choices: object
 ) -> Task:
     clients, parameters = trainer.targets.shape
-    share = choices.pop("share", np.full(clients, 1.0 / clients))
-    setting = Setting(
+    weight = choices.pop("client_weight", np.full(clients, 1.0 / clients))
+    federation = Federation(
         clients=clients,
         rounds=rounds,
         parameters=parameters,
         seed=trainer.seed,
-        share=share,
+        client_weight=weight,
         true_cluster=None if clusters is None else np.arange(clients) % clusters,
         accelerator=torch.device("cpu"),
         dtype=torch.float64,
     )
-    return Task(trainer=trainer, setting=setting, optimiser=Plain(), global_learning_rate=1.0, **choices)
+    return Task(
+        trainer=trainer, federation=federation, optimiser=Plain(), global_learning_rate=1.0, **choices
+    )
 
 
 def random_trace(clients: int, rounds: int, *, alpha: float = 0.5, seed: int = 0) -> list[TraceRound]:

@@ -51,7 +51,7 @@ def _write(place: Path, study: str, *, rounds: int = 5, more: str = "") -> Path:
 
 @pytest.fixture(scope="session")
 def study_in() -> StudyWriter:
-    """Writes base.toml and a study file into a folder, and answers with the study's path."""
+    """Write base.toml and a study file into a folder, and return the study's path."""
     return _write
 
 
@@ -67,7 +67,7 @@ def write_study(tmp_path: Path) -> StudyWriter:
 
 @pytest.fixture(scope="session")
 def tables_of() -> Callable[[Path], Tables]:
-    """Reads every table of every cell of a study, but for real times, which no two runs share."""
+    """Read every table of every cell of a study, but for real times, which no two runs share."""
 
     def read(study: Path) -> Tables:
         from fdsim.studies.folder import read_study

@@ -251,7 +251,7 @@ def test_a_folder_that_cannot_hold_results_is_refused_before_anything_runs(
 
 
 def _environment(pid: int) -> dict[str, str]:
-    """Reads a young process's environment, which is its parent's until it has become a program of its own."""
+    """Read a young process's environment, which is its parent's until it has become a program of its own."""
     give_up_s = time.monotonic() + 30
     found: dict[str, str] = {}
     while "CUDA_VISIBLE_DEVICES" not in found and time.monotonic() < give_up_s:

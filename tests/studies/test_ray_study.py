@@ -50,7 +50,7 @@ def _children() -> set[int]:
 
 
 def add_node(cluster: Any, **wanted: Any) -> Any:
-    """Adds a node, patiently: Ray gives a node 30 s to start, which is too little where all cores are busy."""
+    """Add a node, patiently: Ray gives a node 30 s to start, which is too little where all cores are busy."""
     for attempt in range(5):
         before = _children()
         try:

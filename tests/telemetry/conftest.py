@@ -33,7 +33,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def without_wall_time(table: str, frame: pd.DataFrame) -> pd.DataFrame:
-    """Leaves out the columns of real time."""
+    """Leave out the columns of real time."""
     return frame.drop(columns=[c.name for c in TABLES[table] if c.is_wall_time and c.name in frame])
 
 

@@ -109,7 +109,7 @@ def fake_run(
     labels: tuple[str, ...] = ("fdms", "<script>/é"),
     stop_after: int | None = None,
 ) -> None:
-    """Writes a run the way fdsim.run does; `stop_after` rounds it is interrupted as by Ctrl-C."""
+    """Write a run the way fdsim.run does; `stop_after` rounds it is interrupted as by Ctrl-C."""
     text = SCENARIO.format(seed=seed, rounds=rounds, every=every)
     facts = RunFacts(
         scenario_toml=text,

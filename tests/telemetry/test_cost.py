@@ -52,7 +52,7 @@ class Watch:
 
 
 def share_of_the_quickstart(overrides: tuple[str, ...], folder: Path, patch: pytest.MonkeyPatch) -> float:
-    """Runs the quickstart three times; answers with the smallest share of its time that telemetry took."""
+    """Run the quickstart three times and return the smallest share of its time that telemetry took."""
     watch = Watch()
     for owner, names in (
         (StrategyLog, ("__enter__", "append", "flush", "checkpoint", "finish", "__exit__")),

@@ -24,7 +24,7 @@ RUN = {"rounds": 9, "clients": 5, "every": 2}
 
 
 def _die_at_step(step: int, folder: Path, **settings: Any) -> None:
-    """Runs in a process of its own and kills it just before the n-th call that changes the disk."""
+    """Run in a process of its own and kill it just before the n-th call that changes the disk."""
     import fake_run
 
     left = [step]
@@ -47,7 +47,7 @@ def _die_at_step(step: int, folder: Path, **settings: Any) -> None:
 
 @pytest.fixture(scope="module")
 def start(fake: ModuleType) -> Callable[..., Any]:
-    """Starts a function in a fresh process that has its imports behind it already."""
+    """Start a function in a fresh process that has its imports behind it already."""
     context = multiprocessing.get_context("forkserver")
     # Python 3.11's fork server looks for what it preloads only where the environment says.
     with pytest.MonkeyPatch.context() as patch:
@@ -73,7 +73,7 @@ def reference(fake: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def _promised(folder: Path) -> int:
-    """Counts the rounds that checkpoints on disk have promised to keep."""
+    """Count the rounds that checkpoints on disk have promised to keep."""
     found = [checkpoint.last_good(place) for place in (folder / "checkpoints").glob("*")]
     return sum(point.next_round for point in found if point is not None)
 

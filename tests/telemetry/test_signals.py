@@ -72,7 +72,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
 
 
 def stopped_by(number: int, scenario: Path, out: Path, wait_s: float) -> subprocess.CompletedProcess[str]:
-    """Runs the program and sends it a signal once the first rounds are on disk."""
+    """Run the program and send it a signal once the first rounds are on disk."""
     process = subprocess.Popen(
         command(scenario, out), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=ENVIRONMENT
     )

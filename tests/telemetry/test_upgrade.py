@@ -21,7 +21,7 @@ from fdsim.telemetry.upgrade import upgraded
 
 
 def as_version_1(path: Path, table: str) -> None:
-    """Writes a part anew as version 1 had it: without the columns that later versions brought."""
+    """Write a part anew as version 1 had it: without the columns that later versions brought."""
     rows = Part(path).read()
     kept = rows.select([column.name for column in TABLES[table] if column.since == 1])
     metadata = {**rows.schema.metadata, b"fdsim_schema_version": b"1"}

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from fdsim.devices.config.fleet import DeviceGroup
 from fdsim.devices.config.server import Server
-from fdsim.devices.config.simulation import FleetSetting
+from fdsim.devices.config.simulation import SimulationConfig
 from fdsim.devices.engine.world import simulate
 from fdsim.errors import StorageError, TraceError
 from fdsim.trace import (
@@ -39,7 +39,7 @@ from fdsim.workload import NetCost, Workload
 def fleet_rounds(rounds: int = 12, count: int = 7) -> Iterator[TraceRound]:
     group = DeviceGroup.model_validate({"profile": "us_nightly", "count": count})
     work = Workload(NetCost(3e8, 0.1, 10**6), np.full(count, 500.0), 4_000_000, 4_000_000)
-    return simulate(FleetSetting((group,), Server(), work, rounds, 5))
+    return simulate(SimulationConfig((group,), Server(), work, rounds, 5))
 
 
 def assert_same(a: TraceRound, b: TraceRound) -> None:

@@ -59,10 +59,10 @@ class DeviceGroup(Table):
     boot_soc: Soc = Field(default=0.03, description="an empty device starts again when charged to this")
     handshakes: int = Field(default=3, ge=0, le=100, description="round trips before a transfer's first byte")
     site: str = Field(
-        default="", description="the place whose power and Wi-Fi these devices share, for [[trouble]]"
+        default="", description="the place whose power and Wi-Fi these devices share, for [[outages]]"
     )
     cell: str = Field(
-        default="", description="the cell these devices are under, for [[cells]] and [[trouble]]"
+        default="", description="the cell these devices are under, for [[cells]] and [[outages]]"
     )
     crash: Crash | None = None
 

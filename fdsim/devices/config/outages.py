@@ -1,4 +1,4 @@
-"""Trouble that devices share: outages of a site or a cell, and cells whose bandwidth is divided."""
+"""What devices share: outages of a site or a cell, and cells whose bandwidth is divided."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from fdsim.catalogue import Table
 from fdsim.devices.models.spells import Switch
 
 
-class Trouble(Table):
-    """One `[[trouble]]` entry: an outage that hits a site, a cell, or the whole fleet at once."""
+class Outage(Table):
+    """One `[[outages]]` entry: an outage that hits a site, a cell, or the whole fleet at once."""
 
     name: str = "outage"
     site: str = Field(default="", description="the site it hits; with no site and no cell it hits everybody")
@@ -31,7 +31,7 @@ class Trouble(Table):
     lasts_s: PositiveFloat = Field(description="length, s (the mean one when the starts are random)")
 
     @model_validator(mode="after")
-    def _one_clock(self) -> Trouble:
+    def _one_clock(self) -> Outage:
         if (self.every_s is None) == (not self.at_s):
             raise ValueError("give either every_s (random starts) or at_s (a list of starts)")
         if self.site and self.cell:
@@ -44,7 +44,7 @@ class Trouble(Table):
         return self
 
     def spells(self, rng: np.random.Generator) -> Iterator[Switch]:
-        """Yields calm and outage in turn from midnight of day 0."""
+        """Yield calm and outage in turn from midnight of day 0."""
         if self.every_s is not None:
             while True:
                 yield Switch(False, float(rng.exponential(self.every_s)))
@@ -73,7 +73,7 @@ class Crash(Table):
     recovers_s: PositiveFloat = Field(description="mean time to recover, s")
 
     def spells(self, rng: np.random.Generator) -> Iterator[Switch]:
-        """Yields running and crashed in turn, exponential both."""
+        """Yield running and crashed in turn, exponential both."""
         while True:
             yield Switch(False, float(rng.exponential(self.every_s)))
             yield Switch(True, float(rng.exponential(self.recovers_s)))
@@ -87,7 +87,7 @@ class Timeline:
         self._drawn: list[Switch] = []
 
     def follow(self) -> Iterator[Switch]:
-        """Yields the spells from the start."""
+        """Yield the spells from the start."""
         index = 0
         while True:
             if index == len(self._drawn):

@@ -30,7 +30,7 @@ def names() -> list[str]:
 
 
 def about() -> Iterator[tuple[str, str]]:
-    """Yields (name, one-line description) of every profile."""
+    """Yield (name, one-line description) of every profile."""
     for name, table in _library().items():
         yield name, str(table["about"])
 
@@ -57,7 +57,7 @@ def sources(name: str) -> dict[str, str]:
 
 
 def merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """Lays own tables over a base's, key by key; a table of another kind replaces the whole one."""
+    """Lay own tables over a base's, key by key; a table of another kind replaces the whole one."""
     result = dict(base)
     for key, value in own.items():
         below = result.get(key)

@@ -11,7 +11,7 @@ from fdsim.devices.models.selection import All, Selection
 
 
 class Eligibility(Table):
-    """What a device must be like to take part, in the words of mobile job schedulers."""
+    """What a device must be like to take part, in the words of mobile request schedulers."""
 
     requires_charging: bool = Field(default=False, description="the charger is in")
     requires_unmetered: bool = Field(default=True, description="on Wi-Fi, throughout the round")

@@ -8,7 +8,7 @@ import numpy as np
 
 from fdsim.catalogue import nearest
 from fdsim.devices.config.fleet import DeviceGroup
-from fdsim.devices.config.outages import Cell, Trouble
+from fdsim.devices.config.outages import Cell, Outage
 from fdsim.devices.config.server import Server
 from fdsim.devices.models.connectivity import Bandwidth
 from fdsim.errors import ScenarioError
@@ -16,7 +16,7 @@ from fdsim.workload import Workload
 
 
 @dataclass(frozen=True)
-class FleetSetting:
+class SimulationConfig:
     """All that the simulation of a fleet depends on."""
 
     fleet: tuple[DeviceGroup, ...]
@@ -24,7 +24,7 @@ class FleetSetting:
     workload: Workload
     rounds: int
     seed: int
-    trouble: tuple[Trouble, ...] = ()
+    outages: tuple[Outage, ...] = ()
     cells: tuple[Cell, ...] = ()
 
     @property
@@ -38,38 +38,38 @@ class FleetSetting:
         return np.repeat(np.arange(len(self.fleet)), [group.count for group in self.fleet])
 
 
-def check(setting: FleetSetting) -> None:
-    """Refuses a setting whose parts contradict each other."""
-    if len(setting.workload.samples) != setting.devices:
+def check(config: SimulationConfig) -> None:
+    """Refuse a config whose parts contradict each other."""
+    if len(config.workload.samples) != config.devices:
         raise ScenarioError(
             "fleet",
-            f"{setting.devices} devices cannot do the work of {len(setting.workload.samples)} clients",
+            f"{config.devices} devices cannot do the work of {len(config.workload.samples)} clients",
         )
-    cells = [cell.name for cell in setting.cells]
+    cells = [cell.name for cell in config.cells]
     for name in cells:
         if cells.count(name) > 1:
             raise ScenarioError("cells", f"'{name}' is there twice")
-    for index, group in enumerate(setting.fleet):
+    for index, group in enumerate(config.fleet):
         if group.cell and cells and group.cell not in cells:
             raise ScenarioError(
                 f"fleet[{index}].cell", f"no cell called '{group.cell}'" + nearest(group.cell, cells)
             )
-        if group.cell and not cells and all(t.cell != group.cell for t in setting.trouble):
+        if group.cell and not cells and all(o.cell != group.cell for o in config.outages):
             raise ScenarioError(
                 f"fleet[{index}].cell", f"no cell called '{group.cell}'", "add a [[cells]] table of that name"
             )
-    for index, trouble in enumerate(setting.trouble):
+    for index, outage in enumerate(config.outages):
         for kind in ("site", "cell"):
-            name, known = getattr(trouble, kind), sorted({getattr(g, kind) for g in setting.fleet} - {""})
+            name, known = getattr(outage, kind), sorted({getattr(g, kind) for g in config.fleet} - {""})
             if name and name not in known:
                 raise ScenarioError(
-                    f"trouble[{index}].{kind}", f"no group has {kind} = '{name}'" + nearest(name, known)
+                    f"outages[{index}].{kind}", f"no group has {kind} = '{name}'" + nearest(name, known)
                 )
-    rtt_s = max((_round_trips_s(group) for group in setting.fleet), default=0.0)
-    if setting.server.deadline_s <= rtt_s:
+    rtt_s = max((_round_trips_s(group) for group in config.fleet), default=0.0)
+    if config.server.deadline_s <= rtt_s:
         raise ScenarioError(
             "server.deadline_s",
-            f"{setting.server.deadline_s:g} s is shorter than the {rtt_s:g} s that the round trips alone take",
+            f"{config.server.deadline_s:g} s is shorter than the {rtt_s:g} s that the round trips alone take",
             "a deadline is in seconds; rounds on phones last minutes",
         )
 
@@ -84,8 +84,8 @@ def _round_trips_s(group: DeviceGroup) -> float:
     return 2 * group.handshakes * min(times, default=0.0)
 
 
-def hits(trouble: Trouble, group: DeviceGroup) -> bool:
-    """Whether a group's devices suffer from a trouble."""
-    if trouble.site:
-        return group.site == trouble.site
-    return not trouble.cell or group.cell == trouble.cell
+def hits(outage: Outage, group: DeviceGroup) -> bool:
+    """Whether a group's devices suffer from an outage."""
+    if outage.site:
+        return group.site == outage.site
+    return not outage.cell or group.cell == outage.cell

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from fdsim.devices.config.fleet import DeviceGroup
 from fdsim.devices.config.server import Eligibility
-from fdsim.devices.engine.surroundings import Outage, Surroundings
+from fdsim.devices.engine.surroundings import OutageState, Surroundings
 from fdsim.devices.models.battery import Flow, falls_straight
 from fdsim.rng import ClientStreams
 
@@ -42,7 +42,7 @@ def heaviest_w(group: DeviceGroup) -> float:
     return group.power.idle_w + group.power.screen_w + max(group.power.train_w, radio_w)
 
 
-class ChargedDevice(Surroundings):
+class BatteryState(Surroundings):
     """A device's surroundings, and the charge that they and its work move."""
 
     __slots__ = (
@@ -87,7 +87,7 @@ class ChargedDevice(Surroundings):
         rule: Eligibility,
         streams: ClientStreams,
         *,
-        outages: list[Outage],
+        outages: list[OutageState],
     ) -> None:
         super().__init__(client, group, streams, outages=outages)
         self.battery, self.rule = group.battery, rule
@@ -116,7 +116,7 @@ class ChargedDevice(Surroundings):
         return self._low_soc * self.full_j
 
     def work_through(self, phases: Iterable[tuple[float, float]]) -> None:
-        """Draws (power, up to a time) one after the other; nothing else may change before the last of these times."""
+        """Draw (power, up to a time) one after the other; nothing else may change before the last of these times."""
         power, after, (_, plugged, full_j) = self.group.power, self.battery.after, self.flow
         idle_w, screen_w = power.idle_w, power.screen_w if self.screen_on else 0.0
         straight = self._straight and not plugged
@@ -155,13 +155,13 @@ class ChargedDevice(Surroundings):
             self.t_s = t_s
 
     def _renew(self) -> None:
-        """Works out everything anew after a change of what moves the charge."""
+        """Work out everything anew after a change of what moves the charge."""
         self._set_flows()
         self._bound_s = -INF
         self._look_ahead()
 
     def _look_ahead(self) -> None:
-        """Works out what comes next."""
+        """Work out what comes next."""
         self._quiet_s = quiet_s = min(self.link_s, self.charger_s, self.outage_s, self.crash_s)
         self.level_s = INF
         if self._bound_s <= quiet_s and self._bound_s <= self.screen_s and self._bound_s <= self._until_s:
@@ -183,7 +183,7 @@ class ChargedDevice(Surroundings):
     # -- charge levels
 
     def _find_level(self) -> None:
-        """Works out when the next charge level is met, unless something else surely comes before.
+        """Work out when the next charge level is met, unless something else surely comes before.
 
         The charge moves no faster than under the lightest and the heaviest load the device can have, whatever
         the screen and a round do; so no level is met before the earlier of these two, `_bound_s`.

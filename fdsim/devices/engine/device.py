@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 
-from fdsim.devices.engine.battery_state import ChargedDevice
+from fdsim.devices.engine.battery_state import BatteryState
 from fdsim.devices.engine.surroundings import OnEvent
 from fdsim.trace import Cause, Network, Phase
 
@@ -30,7 +30,7 @@ _OUTAGE = Cause.outage
 _UNPLUGGED = Cause.unplugged
 
 
-class Device(ChargedDevice):
+class Device(BatteryState):
     """One simulated device."""
 
     __slots__ = ()
@@ -44,7 +44,7 @@ class Device(ChargedDevice):
         return link.online and not self.empty and not (self.outages and self.taken(link.network.name))
 
     def obstacle(self, phase: Phase) -> Cause | None:
-        """Answers with what keeps the device from working in a phase, the gravest first, or None.
+        """Return what keeps the device from working in a phase, the gravest first, or None.
 
         The link matters at check-in, download and upload; during training only if it must be unmetered.
         """
@@ -74,7 +74,7 @@ class Device(ChargedDevice):
     # -- living
 
     def advance(self, to_s: float) -> None:
-        """Lives through everything that happens up to and including `to_s`."""
+        """Live through everything that happens up to and including `to_s`."""
         while self.next_s <= to_s:
             screen_s = self.screen_s
             if screen_s < self._quiet_s and screen_s < self.level_s:
@@ -84,7 +84,7 @@ class Device(ChargedDevice):
         self._settle(to_s)
 
     def work_at(self, phase_w: float, until_s: float = INF) -> None:
-        """Draws `phase_w` more than by itself from now on; whoever asks comes back at `until_s` at the latest."""
+        """Draw `phase_w` more than by itself from now on; whoever asks comes back at `until_s` at the latest."""
         if phase_w == self.phase_w and until_s == self._until_s:
             return
         self.phase_w, self._until_s = phase_w, until_s
@@ -105,7 +105,7 @@ class Device(ChargedDevice):
         return self._log is not None
 
     def _pass_screens(self, to_s: float) -> None:
-        """Lives through changes of the screen, the most frequent ones, until something else comes.
+        """Live through changes of the screen, the most frequent ones, until something else comes.
 
         Whatever the screen does, no charge level is met before `_bound_s`, so that levels need no thought
         here.
@@ -173,7 +173,7 @@ class Device(ChargedDevice):
             self._look_ahead()
 
     def tell(self, on_event: OnEvent) -> None:
-        """Tells `on_event` of the present state, and of every change from now on."""
+        """Tell `on_event` of the present state, and of every change from now on."""
         self._log = on_event
         self.note("link", float(self.link.network))
         self.note("screen", float(self.screen_on))

@@ -29,7 +29,7 @@ def availability(
     days: float,
     condition: Condition = is_eligible,
 ) -> list[Observation]:
-    """Lets a fleet live for some days and notes when each device meets a condition, by default the rule's."""
+    """Let a fleet live for some days and note when each device meets a condition, by default the rule's."""
     end_s = days * 86_400.0
     streams = ClientStreams(seed, sum(group.count for group in fleet))
     found = []

@@ -33,7 +33,7 @@ _CELLULAR, _NO_NETWORK, _DEADLINE = Network.cellular, Network.none, Cause.deadli
 
 
 @dataclass(frozen=True)
-class Job:
+class RoundRequest:
     """What the server asks of every device it has selected for a round."""
 
     round_index: int
@@ -46,7 +46,7 @@ class Job:
 
 
 @dataclass(slots=True)
-class Answer:
+class LocalRoundResult:
     """What became of a device in a round: its row of the trace."""
 
     start_s: float
@@ -84,21 +84,21 @@ def delay_s(now_s: float, then_s: float) -> float:
 
 
 def race(
-    track: Track, job: Job, work: float, answer: Answer, free_frac: float
+    track: Track, request: RoundRequest, work: float, result: LocalRoundResult, free_frac: float
 ) -> Generator[simpy.Event, Any, None]:
-    """Runs a device through its round, one phase after the other until one of them fails.
+    """Run a device through its round, one phase after the other until one of them fails.
 
     `work` is the training, in the unit of the device's compute law, of which `free_frac` of the processor is left
-    for it. What became of the round is written into `answer`.
+    for it. What became of the round is written into `result`.
     `left` is what is left of a phase: bits of a transfer, work of the training.
     """
     env, device, cell, process = track
-    group, deadline_s = device.group, job.deadline_s
+    group, deadline_s = device.group, request.deadline_s
     idle_w, hot_s, now_s = group.power.idle_w, 0.0, env.now
     cause: Cause | None = None
-    for phase, whole in zip(WORKING, (8.0 * job.bytes_down, work, 8.0 * job.bytes_up), strict=True):
-        answer.phase = phase
-        device.note(phase.name, float(job.round_index))
+    for phase, whole in zip(WORKING, (8.0 * request.bytes_down, work, 8.0 * request.bytes_up), strict=True):
+        result.phase = phase
+        device.note(phase.name, float(request.round_index))
         shared = cell if phase is not _TRAIN else None
         if shared is not None:
             shared.join(phase, process)
@@ -108,7 +108,7 @@ def race(
         while True:
             if device.changes != seen:
                 seen, lapse = device.changes, device.obstacle(phase)
-                if lapse is not None and (not job.pause_on_lapse or lapse in FATAL):
+                if lapse is not None and (not request.pause_on_lapse or lapse in FATAL):
                     cause = lapse
                     break
             if now_s >= deadline_s - SAME_S:
@@ -137,7 +137,7 @@ def race(
             elapsed_s, now_s = then_s - now_s, then_s
             device.advance(now_s)
             if lapse is None:
-                answer.energy_j += elapsed_s * (power_w + idle_w)
+                result.energy_j += elapsed_s * (power_w + idle_w)
                 if phase is _TRAIN:
                     hot_s += elapsed_s
                 shaken_s = min(shake_s, elapsed_s)
@@ -154,14 +154,16 @@ def race(
                 link, shake_s = device.link, handshake_s(device, phase)
         if shared is not None:
             shared.leave(phase, process)
-        write_down(answer, phase, now_s - start_s, 1.0 - left / whole if whole else float(cause is None), job)
+        write_down(
+            result, phase, now_s - start_s, 1.0 - left / whole if whole else float(cause is None), request
+        )
         if cause is not None:
             break
     device.work_at(0.0)
-    answer.end_s, answer.soc_end = now_s, device.charge_j / device.full_j
-    answer.cause = NONE if cause is None else cause
+    result.end_s, result.soc_end = now_s, device.charge_j / device.full_j
+    result.cause = NONE if cause is None else cause
     device.note(
-        "completed" if cause is None else "dropped", float(job.round_index if cause is None else cause)
+        "completed" if cause is None else "dropped", float(request.round_index if cause is None else cause)
     )
 
 
@@ -170,7 +172,7 @@ def handshake_s(device: Device, phase: Phase) -> float:
 
 
 def training_rate(device: Device, hot_s: float) -> tuple[float, float]:
-    """Answers with (work per second of an otherwise idle processor, seconds until the device throttles)."""
+    """Return (work per second of an otherwise idle processor, seconds until the device throttles)."""
     compute = device.group.compute
     pace, steady_s = compute.pace(hot_s)
     screen = 1.0 - compute.screen_load_frac if device.screen_on else 1.0
@@ -190,10 +192,12 @@ def phase_powers_w(device: Device) -> tuple[float, float, float]:
     return radio.wifi_rx_w, train_w, radio.wifi_tx_w
 
 
-def write_down(answer: Answer, phase: Phase, time_s: float, done_frac: float, job: Job) -> None:
+def write_down(
+    result: LocalRoundResult, phase: Phase, time_s: float, done_frac: float, request: RoundRequest
+) -> None:
     if phase is _DOWNLOAD:
-        answer.download_s, answer.bytes_down = time_s, round(job.bytes_down * done_frac)
+        result.download_s, result.bytes_down = time_s, round(request.bytes_down * done_frac)
     elif phase is _TRAIN:
-        answer.train_s, answer.progress = time_s, done_frac
+        result.train_s, result.progress = time_s, done_frac
     else:
-        answer.upload_s, answer.bytes_up = time_s, round(job.bytes_up * done_frac)
+        result.upload_s, result.bytes_up = time_s, round(request.bytes_up * done_frac)

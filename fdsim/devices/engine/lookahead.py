@@ -1,6 +1,6 @@
-"""Foresight: devices live through many rounds to come at once, each by itself, wherever nobody else matters.
+"""Lookahead: devices live through many rounds to come at once, each by itself, wherever nobody else matters.
 
-When rounds start on time, a device needs nobody to know at which moments it will be asked. What it answers, and a calm
+When rounds start on time, a device needs nobody to know at which moments it will be asked. What it results, and a calm
 round after it, depend on itself alone. So one device after the other lives through a whole stretch of rounds, while
 its memory is at hand; visiting a large fleet round by round means fetching every device from slow memory each time.
 Only what others may change waits for the world's clock: a round that something comes into, that shares a cell, or
@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from fdsim.devices.config.simulation import FleetSetting
-from fdsim.devices.engine.closed_form_round import calm_ends, live_through
-from fdsim.devices.engine.device_process import Participant
-from fdsim.devices.engine.local_round import Answer, Job
-from fdsim.devices.engine.round_ledger import RollCall, pack_completed, pack_refused
+from fdsim.devices.config.simulation import SimulationConfig
+from fdsim.devices.engine.closed_form_round import closed_form_ends, live_through
+from fdsim.devices.engine.device_process import DeviceProcess
+from fdsim.devices.engine.local_round import LocalRoundResult, RoundRequest
+from fdsim.devices.engine.round_ledger import RoundLedger, pack_completed, pack_refused
 from fdsim.trace import Network, Phase
 
 #: The most rounds that a device lives through at once, and the most rows that wait for their rounds (14 or 53 B each).
@@ -34,36 +34,36 @@ PART = 2000
 _CHECK_IN, _NO_NETWORK = Phase.check_in, Network.none
 
 
-def is_possible(setting: FleetSetting) -> bool:
+def is_possible(config: SimulationConfig) -> bool:
     """Whether it is known beforehand when rounds start and whom they ask."""
-    server = setting.server
+    server = config.server
     # A round is over at its deadline, give or take the rounding of the clock, of which a second is a great deal.
     on_time = server.deadline_s < server.round_interval_s - 1.0
     return on_time and server.selection.pool == "all"
 
 
-class Foresight:
+class Lookahead:
     """The roll calls of rounds to come, a stretch of them at a time."""
 
     def __init__(
         self,
-        setting: FleetSetting,
-        participants: list[Participant],
+        config: SimulationConfig,
+        processes: list[DeviceProcess],
         *,
         choose: Callable[[int], np.ndarray],
-        job: Callable[[int], Job],
+        request: Callable[[int], RoundRequest],
         on_part: OnPart | None = None,
     ) -> None:
-        self._setting, self._participants, self._choose, self._job = setting, participants, choose, job
+        self._config, self._participants, self._choose, self._job = config, processes, choose, request
         self._on_part = on_part
-        asked = setting.server.selection.target(setting.devices) * setting.server.over_selection
+        asked = config.server.selection.target(config.devices) * config.server.over_selection
         self._stretch = max(1, min(MOST_ROUNDS, int(MOST_ROWS / max(1.0, asked))))
-        self._closes_early = setting.server.over_selection > 1.0
-        self._rounds: dict[int, tuple[Job, RollCall]] = {}
+        self._closes_early = config.server.over_selection > 1.0
+        self._rounds: dict[int, tuple[RoundRequest, RoundLedger]] = {}
         #: client that stands at a check-in → the rounds after it in which it is asked.
         self._later: dict[int, list[int]] = {}
 
-    def roll_call(self, round_index: int) -> RollCall:
+    def round_ledger(self, round_index: int) -> RoundLedger:
         """The roll call of the next round."""
         if round_index not in self._rounds:
             self._look_ahead(round_index)
@@ -71,15 +71,15 @@ class Foresight:
         return found
 
     def go_on(self, clients: Iterable[int]) -> None:
-        """Lets devices that were called in a round go on after its end."""
+        """Let devices that were called in a round go on after its end."""
         for client in clients:
             self._live(client, self._later.pop(client))
 
     def _look_ahead(self, first: int) -> None:
-        rounds = range(first, max(first + 1, min(first + self._stretch, self._setting.rounds)))
+        rounds = range(first, max(first + 1, min(first + self._stretch, self._config.rounds)))
         choices = [self._choose(round_index) for round_index in rounds]
         self._rounds = {
-            i: (self._job(i), RollCall(len(chosen))) for i, chosen in zip(rounds, choices, strict=True)
+            i: (self._job(i), RoundLedger(len(chosen))) for i, chosen in zip(rounds, choices, strict=True)
         }
         clients = np.concatenate(choices)
         order = np.argsort(clients, kind="stable")
@@ -93,25 +93,25 @@ class Foresight:
                 on_part(place / len(clients), to_s)
 
     def _live(self, client: int, rounds: list[int]) -> None:
-        """Lets a device live through rounds in which it is asked, up to one that the world's clock must decide."""
-        participant = self._participants[client]
-        device, load = participant.device, participant.device.group.compute.load
-        alone = participant.cell is None and not self._closes_early
+        """Let a device live through rounds in which it is asked, up to one that the world's clock must decide."""
+        process = self._participants[client]
+        device, load = process.device, process.device.group.compute.load
+        alone = process.cell is None and not self._closes_early
         for place, round_index in enumerate(rounds):
-            job, roll_call = self._rounds[round_index]
-            start_s = job.start_s
+            request, round_ledger = self._rounds[round_index]
+            start_s = request.start_s
             device.advance(start_s)
             cause, soc = device.obstacle(_CHECK_IN), device.charge_j / device.full_j
             if cause is not None:
                 network = device.link.network if device.online else _NO_NETWORK
-                roll_call.refused += pack_refused(client, cause, network, soc)
+                round_ledger.refused += pack_refused(client, cause, network, soc)
                 continue
             network, free_frac = device.link.network, 1.0 - load(device.rng)
-            ends_s = calm_ends(device, job, participant.work, free_frac) if alone else None
+            ends_s = closed_form_ends(device, request, process.work, free_frac) if alone else None
             if ends_s is None:
-                roll_call.called[client] = Answer(start_s, soc, network), free_frac
+                round_ledger.called[client] = LocalRoundResult(start_s, soc, network), free_frac
                 self._later[client] = rounds[place + 1 :]
                 return
             energy_j = live_through(device, start_s, ends_s)
             soc_end = device.charge_j / device.full_j
-            roll_call.completed += pack_completed(client, network, soc, soc_end, *ends_s, energy_j)
+            round_ledger.completed += pack_completed(client, network, soc, soc_end, *ends_s, energy_j)

@@ -20,8 +20,8 @@ OnEvent = Callable[[float, int, str, float], None]
 _OFFLINE = Spell(False, INF, Network.none, 0.0, 0.0, 0.0)
 
 
-class Outage:
-    """What one device sees of one `[[trouble]]` entry."""
+class OutageState:
+    """What one device sees of one `[[outages]]` entry."""
 
     __slots__ = ("active", "spells", "takes", "until_s")
 
@@ -61,7 +61,7 @@ class Surroundings:
     charger_on: bool
 
     def __init__(
-        self, client: int, group: DeviceGroup, streams: ClientStreams, *, outages: list[Outage]
+        self, client: int, group: DeviceGroup, streams: ClientStreams, *, outages: list[OutageState]
     ) -> None:
         self.client, self.group, self.outages, seed = client, group, outages, streams.seed
         self._log: OnEvent | None = None
@@ -158,6 +158,6 @@ class Surroundings:
         )
 
     def note(self, what: str, value: float) -> None:
-        """Tells the event log, if there is one, of a change at this moment."""
+        """Tell the event log, if there is one, of a change at this moment."""
         if self._log is not None:
             self._log(self.t_s, self.client, what, value)

@@ -1,6 +1,6 @@
 """Battery laws: how charge follows from load and charger. Stateless; the device owns the charge.
 
-A law answers two questions about a charge in joules under a constant `Flow`: what it is after some time,
+A law results two questions about a charge in joules under a constant `Flow`: what it is after some time,
 and when it will pass a level. Both are closed forms, so no device ever polls its battery.
 """
 
@@ -176,7 +176,7 @@ class Tapered(Pack):
 def falls_straight(battery: Battery) -> bool:
     """Whether an unplugged battery surely loses load × time until it is empty, so that nobody needs to ask it.
 
-    Known of the laws above; a law with an answer of its own to either question is asked.
+    Known of the laws above; a law with an result of its own to either question is asked.
     """
     law = type(battery)
     return (law.after, law.time_to_level) in (
@@ -217,7 +217,7 @@ def _charging(peak_w: float, taper_soc: float, floor_frac: float, full_j: float,
 
 
 def _stretch(charge_j: float, time_s: float, law: _Charging, full_j: float) -> tuple[float, float]:
-    """Goes on until the time is over or the law changes its form; answers with (charge, time used)."""
+    """Go on until the time is over or the law changes its form; results with (charge, time used)."""
     taper_j, floor_j, low_w, high_w, rate, rest_j = law
     if charge_j < taper_j or (charge_j == taper_j and low_w <= 0.0):
         return _line(charge_j, time_s, low_w, 0.0, taper_j)
@@ -231,7 +231,7 @@ def _stretch(charge_j: float, time_s: float, law: _Charging, full_j: float) -> t
 
 
 def _line(charge_j: float, time_s: float, net_w: float, low_j: float, high_j: float) -> tuple[float, float]:
-    """Follows a straight line until the time is over or a bound is met; at an outer bound it rests."""
+    """Follow a straight line until the time is over or a bound is met; at an outer bound it rests."""
     if net_w == 0.0:
         return charge_j, time_s
     bound_j = high_j if net_w > 0.0 else low_j

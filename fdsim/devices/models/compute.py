@@ -35,18 +35,18 @@ class Compute(Component):
 
     @abstractmethod
     def speed(self, rng: np.random.Generator) -> float:
-        """Draws one device's peak speed, in work per second."""
+        """Draw one device's peak speed, in work per second."""
 
     @abstractmethod
     def work(self, cost: NetCost, samples: float) -> float:
         """The work of training on `samples` samples."""
 
     def pace(self, hot_s: float) -> tuple[float, float]:
-        """Answers with (share of peak speed, seconds until that changes) after `hot_s` of sustained load."""
+        """Return (share of peak speed, seconds until that changes) after `hot_s` of sustained load."""
         return 1.0, INF
 
     def load(self, rng: np.random.Generator) -> float:
-        """Draws the share of the processor that is busy with other things in one round."""
+        """Draw the share of the processor that is busy with other things in one round."""
         return 2.0 * self.background_load_frac * rng.random() if self.background_load_frac else 0.0
 
 

@@ -43,7 +43,7 @@ class Connectivity(Component):
 
     @abstractmethod
     def spells(self, rng: np.random.Generator) -> Iterator[Spell]:
-        """Yields the device's spells from midnight of day 0; the last one lasts for ever if they end."""
+        """Yield the device's spells from midnight of day 0; the last one lasts for ever if they end."""
 
 
 class Bandwidth(Table):
@@ -125,7 +125,7 @@ class OnOff(Connectivity):
     bandwidth: Bandwidth = WIFI
 
     def spells(self, rng: np.random.Generator) -> Iterator[Spell]:
-        """Alternates between a session and nothing."""
+        """Alternate between a session and nothing."""
         sessions = Sessions(self.bandwidth, Network[self.network], rng)
         luck = normals(rng)
         tilt = self.device_ln_sd * float(rng.standard_normal())
@@ -149,7 +149,7 @@ class Mobile(Connectivity):
     cellular: Bandwidth = CELLULAR
 
     def spells(self, rng: np.random.Generator) -> Iterator[Spell]:
-        """Alternates between Wi-Fi sessions and gaps, each gap cellular or dark."""
+        """Alternate between Wi-Fi sessions and gaps, each gap cellular or dark."""
         wifi = Sessions(self.wifi, Network.wifi, rng)
         cellular = Sessions(self.cellular, Network.cellular, rng)
         luck = normals(rng)

@@ -55,7 +55,7 @@ def row_for(client: int, seed: int, rows: int, assignment: Assignment) -> int:
 
 
 def wrapped(intervals: np.ndarray, begin_s: float, end_s: float) -> Iterator[Switch]:
-    """Yields on and off spells from midnight of day 0 for ever, going round the observed span [begin, end).
+    """Yield on and off spells from midnight of day 0 for ever, going round the observed span [begin, end).
 
     Before the observation began, the time is that of the last round: second t is second begin + (t − begin)
     mod span.

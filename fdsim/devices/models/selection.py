@@ -27,7 +27,7 @@ class Selection(Component):
 
     @abstractmethod
     def choose(self, candidates: np.ndarray, wanted: int, rng: np.random.Generator) -> np.ndarray:
-        """Chooses up to `wanted` of the candidates, ascending.
+        """Choose up to `wanted` of the candidates, ascending.
 
         Depends on nothing but its arguments: with the pool "all", rounds are chosen ahead of the world's clock.
         """

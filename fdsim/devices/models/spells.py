@@ -51,7 +51,7 @@ class Lengths(Table):
     ln_sd: ByPart = Field(default=(0.0,) * 4, description="standard deviation of ln(length), likewise")
 
     def model_post_init(self, _context: Any) -> None:
-        """Refuses lengths that cannot be."""
+        """Refuse lengths that cannot be."""
         if min(self.median_s) <= 0:
             raise ValueError(f"median_s must be above 0 s, not {min(self.median_s)}")
         if min(self.ln_sd) < 0:
@@ -68,13 +68,13 @@ class Lengths(Table):
 
 
 def normals(rng: np.random.Generator) -> Iterator[float]:
-    """Yields standard normal numbers for ever, drawn in blocks."""
+    """Yield standard normal numbers for ever, drawn in blocks."""
     while True:
         yield from rng.standard_normal(BLOCK).tolist()
 
 
 def part_of_day(t_s: float) -> tuple[int, float]:
-    """Answers with (the index of the part of the day that a time lies in, when to ask again)."""
+    """Return (the index of the part of the day that a time lies in, when to ask again)."""
     of_day_s = t_s % DAY_S
     hour = int(of_day_s // HOUR_S)
     return PART_OF_HOUR[hour], t_s - of_day_s + _PART_END_S[hour]
@@ -90,7 +90,7 @@ class Calm(NamedTuple):
 def alternate(
     on: Lengths, off: Lengths, rng: np.random.Generator, *, tilt: float = 0.0, calm: Calm | None = None
 ) -> Iterator[Switch]:
-    """Yields on and off spells from midnight of day 0 for ever, as a semi-Markov process.
+    """Yield on and off spells from midnight of day 0 for ever, as a semi-Markov process.
 
     `tilt` is a device's own propensity: its on spells are longer by exp(tilt/2) and its off spells shorter by
     as much. The process starts in equilibrium: the first spell is one met at a random moment, so long spells

@@ -39,14 +39,14 @@ class Usage(Component):
 
     @abstractmethod
     def screen(self, rng: np.random.Generator, charger: ChargerSpells) -> Iterator[Switch]:
-        """Yields spells of the screen from midnight of day 0; the last one lasts for ever if they end.
+        """Yield spells of the screen from midnight of day 0; the last one lasts for ever if they end.
 
         `charger()` gives this device's charger spells once more, for laws whose screen depends on them.
         """
 
     @abstractmethod
     def charger(self, rng: np.random.Generator) -> Iterator[Switch]:
-        """Yields spells of the charger from midnight of day 0; the last one lasts for ever if they end."""
+        """Yield spells of the charger from midnight of day 0; the last one lasts for ever if they end."""
 
 
 class Unattended(Usage):
@@ -84,7 +84,7 @@ class Spells(Usage):
     )
 
     def screen(self, rng: np.random.Generator, charger: ChargerSpells) -> Iterator[Switch]:
-        """Alternates between looking and not looking."""
+        """Alternate between looking and not looking."""
         tilt = self.screen_device_ln_sd * float(rng.standard_normal())
         calm = (
             Calm(charger(), math.log(self.plugged_calm_factor)) if self.plugged_calm_factor != 1.0 else None
@@ -92,6 +92,6 @@ class Spells(Usage):
         return alternate(self.screen_on, self.screen_off, rng, tilt=tilt, calm=calm)
 
     def charger(self, rng: np.random.Generator) -> Iterator[Switch]:
-        """Alternates between plugged in and not."""
+        """Alternate between plugged in and not."""
         tilt = self.charge_device_ln_sd * float(rng.standard_normal())
         return alternate(self.charge_on, self.charge_off, rng, tilt=tilt)

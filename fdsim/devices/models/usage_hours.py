@@ -38,7 +38,7 @@ def wait_by_hour(t_s: float, per_hour: tuple[float, ...], threshold: float) -> f
 
 
 def exponentials(rng: np.random.Generator) -> Iterator[float]:
-    """Yields standard exponential numbers for ever, drawn in blocks."""
+    """Yield standard exponential numbers for ever, drawn in blocks."""
     while True:
         yield from rng.standard_exponential(BLOCK).tolist()
 
@@ -59,7 +59,7 @@ class Hourly(Usage):
     charge: Lengths = Lengths(median_s=3361.0, ln_sd=1.39)
 
     def model_post_init(self, _context: object) -> None:
-        """Refuses shares that cannot be."""
+        """Refuse shares that cannot be."""
         if not all(0 <= share < 1 for share in self.screen_on_frac):
             raise ValueError("screen_on_frac must lie in [0, 1) for every hour")
         if min(self.plug_in_weight) < 0 or sum(self.plug_in_weight) <= 0:

@@ -13,32 +13,32 @@ import torch
 
 from fdsim.data.datasets import Examples
 from fdsim.learning.cohort.allocator import keep_freed_memory
-from fdsim.learning.cohort.evaluate import Evaluation, Examiner
+from fdsim.learning.cohort.evaluate import Evaluation, Evaluator
 from fdsim.learning.cohort.memory import client_bytes
 from fdsim.learning.cohort.plan import Cohorts, Plan, plan_for
-from fdsim.learning.cohort.workers import Lane, in_lanes
+from fdsim.learning.cohort.workers import Worker, on_workers
 from fdsim.learning.config.acceleration import Acceleration
 from fdsim.learning.config.training import Training
 from fdsim.learning.local.batches import BatchStream
 from fdsim.learning.local.keyed_dropout import with_keyed_dropout
-from fdsim.learning.local.params import Slots, flat_of
+from fdsim.learning.local.params import ParameterLayout, flat_of
 from fdsim.learning.local.samples import Samples
-from fdsim.learning.local.sgd import Recipe
+from fdsim.learning.local.sgd import SgdSettings
 from fdsim.learning.nets.library import Net
-from fdsim.learning.paths.execution import Manner
-from fdsim.learning.paths.loop import PlainPath
-from fdsim.learning.paths.stacked import StackedPath
-from fdsim.learning.paths.vmap import VmapPath
+from fdsim.learning.paths.execution import ExecutionOptions
+from fdsim.learning.paths.loop import LoopTrainer
+from fdsim.learning.paths.stacked import StackedTrainer
+from fdsim.learning.paths.vmap import VmapTrainer
 from fdsim.rng import torch_seed
 
 log = logging.getLogger("fdsim.learning")
 
 _TRIED_SIZES = (1, 5, 10, 20, 40)
 
-_PATHS: dict[str, type[PlainPath | VmapPath | StackedPath]] = {
-    "plain": PlainPath,
-    "vmap": VmapPath,
-    "stacked": StackedPath,
+_PATHS: dict[str, type[LoopTrainer | VmapTrainer | StackedTrainer]] = {
+    "plain": LoopTrainer,
+    "vmap": VmapTrainer,
+    "stacked": StackedTrainer,
 }
 
 
@@ -75,14 +75,16 @@ class CohortTrainer:
         module = with_keyed_dropout(net.build(input_shape, examples.classes, torch_seed(seed, "net"))).to(
             self.dtype
         )
-        Slots.of(module)  # refuses nets whose state is not in their parameters, before anything is moved
+        ParameterLayout.of(
+            module
+        )  # refuses nets whose state is not in their parameters, before anything is moved
         self._stream = BatchStream(indices, seed)
         self.client_bytes = client_bytes(module, training, input_shape)
         cost = net.cost(input_shape, examples.classes)
         cohorts = Cohorts(module, cost, training.batch_size, self.client_bytes, len(indices))
         self.plan = plan_for(acceleration, cohorts, accelerators)
         self._initial = flat_of(module).to(self.accelerator)
-        self._lanes = self._make_lanes(module, examples, accelerators)
+        self._workers = self._make_lanes(module, examples, accelerators)
         if acceleration.stack_size == "tune":
             self.plan = self._fastest_plan()
         test = Samples(
@@ -98,13 +100,13 @@ class CohortTrainer:
         mix = np.stack(
             [np.bincount(examples.train_labels[rows], minlength=examples.classes) for rows in indices]
         )
-        self._examiner = Examiner(
+        self._evaluator = Evaluator(
             module.to(self.accelerator), test, classes=examples.classes, label_mix=mix.astype(np.float64)
         )
 
     def _make_lanes(
         self, module: torch.nn.Module, examples: Examples, accelerators: tuple[torch.device, ...]
-    ) -> list[Lane]:
+    ) -> list[Worker]:
         keep_freed_memory()
         train = {
             device: Samples(
@@ -116,20 +118,22 @@ class CohortTrainer:
             )
             for device in accelerators
         }
-        lanes = []
-        for number in range(self.plan.lanes):
+        workers = []
+        for number in range(self.plan.workers):
             device = accelerators[number % len(accelerators)]
             # A module of its own: modules lend their parameters out while they run.
             own = copy.deepcopy(module).to(device)
-            # An only accelerator needs no thread; work on a CPU always has one, see lanes.py.
+            # An only accelerator needs no thread; work on a CPU always has one, see workers.py.
             inline = device.type != "cpu" and len(accelerators) == 1
-            lanes.append(
-                Lane(_PATHS[self.plan.path](own, train[device], self._manner(device)), device, inline=inline)
+            workers.append(
+                Worker(
+                    _PATHS[self.plan.path](own, train[device], self._options(device)), device, inline=inline
+                )
             )
-        return lanes
+        return workers
 
     def _fastest_plan(self) -> Plan:
-        """Tries a few stack sizes on the first steps of round 0 and answers with the fastest."""
+        """Try a few stack sizes on the first steps of round 0 and return the fastest."""
         clients = np.arange(min(len(self.sample_counts), 2 * max(_TRIED_SIZES)))
         few = np.minimum(4.0 / self.training.steps(self.sample_counts[clients]), 1.0)
         found: dict[int, float] = {}
@@ -144,8 +148,8 @@ class CohortTrainer:
         log.info("stack sizes tried: %s; chosen: %d", {each: round(s, 4) for each, s in found.items()}, size)
         return replace(self.plan, stack_size=size)
 
-    def _manner(self, device: torch.device) -> Manner:
-        return Manner(
+    def _options(self, device: torch.device) -> ExecutionOptions:
+        return ExecutionOptions(
             accelerator=device,
             product_dtype=self.acceleration.product_dtype,
             compiled=self.plan.compiled,
@@ -164,17 +168,17 @@ class CohortTrainer:
         return self._stream.counts
 
     def initial(self) -> torch.Tensor:
-        """Answers with the model [P] before round 0."""
+        """Return the model [P] before round 0."""
         return self._initial.clone()
 
     def learning_rate(self, round_index: int) -> float:
-        """Answers with η_L of a round."""
+        """Return η_L of a round."""
         return self.training.learning_rate_in(round_index)
 
     def train(
         self, start: torch.Tensor, clients: np.ndarray, round_index: int, work_frac: np.ndarray | None = None
     ) -> Iterator[Chunk]:
-        """Yields the updates of `clients`, chunk by chunk, those with the most steps first.
+        """Yield the updates of `clients`, chunk by chunk, those with the most steps first.
 
         `work_frac` [S] is the share of its steps that each client finishes, rounded down to whole steps.
         """
@@ -185,23 +189,23 @@ class CohortTrainer:
             steps = np.floor(steps * np.asarray(work_frac, dtype=np.float64) + 1e-9).astype(np.int64)
         # Clients of a chunk finish together as nearly as can be, and the stack sheds them from its end.
         order = np.argsort(-steps, kind="stable")
-        size = max(1, min(self.plan.stack_size, -(-len(clients) // self.plan.lanes)))
+        size = max(1, min(self.plan.stack_size, -(-len(clients) // self.plan.workers)))
         jobs = [
             self._job(start, clients[part], steps[part], round_index)
             for part in (order[first : first + size] for first in range(0, len(order), size))
         ]
-        return in_lanes(self._lanes, jobs)
+        return on_workers(self._workers, jobs)
 
     def _job(
         self, start: torch.Tensor, clients: np.ndarray, steps: np.ndarray, round_index: int
-    ) -> Callable[[Lane], Chunk]:
-        recipe = Recipe.of(self.training, round_index)
+    ) -> Callable[[Worker], Chunk]:
+        sgd = SgdSettings.of(self.training, round_index)
         batch_size = self.training.batch_size_in(round_index)
 
-        def train_chunk(lane: Lane) -> Chunk:
+        def train_chunk(worker: Worker) -> Chunk:
             batches = self._stream.take(clients, steps, round_index=round_index, batch_size=batch_size)
             with torch.enable_grad():
-                updates, losses = lane.path.train(start.detach().to(lane.accelerator), batches, recipe)
+                updates, losses = worker.path.train(start.detach().to(worker.accelerator), batches, sgd)
             broken = ~torch.isfinite(updates.sum(dim=1))
             losses = losses.detach().masked_fill(broken, float("nan"))
             return Chunk(clients, updates.to(start.device), losses.to(start.device), steps)
@@ -209,5 +213,5 @@ class CohortTrainer:
         return train_chunk
 
     def evaluate(self, params: torch.Tensor) -> Evaluation:
-        """Answers with how good the model [P] is on the test set; one host sync."""
-        return self._examiner.evaluate(params)
+        """Return how good the model [P] is on the test set; one host sync."""
+        return self._evaluator.evaluate(params)

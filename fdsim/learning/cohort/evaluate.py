@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from fdsim.learning.local.params import Slots
+from fdsim.learning.local.params import ParameterLayout
 from fdsim.learning.local.samples import Samples
 
 
@@ -30,13 +30,13 @@ class Evaluation:
         return float(np.nanmin(self.per_client)) if len(self.per_client) else float("nan")
 
     def per_cluster(self, true_cluster: np.ndarray) -> np.ndarray:
-        """Answers with the mean accuracy [clusters] over the clients of each true cluster."""
+        """Return the mean accuracy [clusters] over the clients of each true cluster."""
         counts = np.bincount(true_cluster)
         sums = np.bincount(true_cluster, weights=self.per_client)
         return np.asarray(sums / np.maximum(counts, 1))
 
 
-class Examiner:
+class Evaluator:
     """Evaluates flat parameters on a test set, in big batches, with one host sync."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Examiner:
     ) -> None:
         self.module, self.samples, self.classes = module, samples, classes
         self.label_mix = label_mix
-        self.slots = Slots.of(module)
+        self.slots = ParameterLayout.of(module)
         features = max(int(np.prod(samples.input_shape)), 1)
         self.on_cpu = samples.labels.device.type == "cpu"
         # A GPU wants about 64 MB of inputs at once. A CPU is two to three times quicker when the first layer's
@@ -53,7 +53,7 @@ class Examiner:
 
     @torch.inference_mode()
     def evaluate(self, params: torch.Tensor) -> Evaluation:
-        """Answers with accuracy and loss of the parameters [P]."""
+        """Return accuracy and loss of the parameters [P]."""
         labels = self.samples.labels
         weights = self.slots.by_name(params)
         right = params.new_zeros(self.classes)

@@ -19,7 +19,7 @@ _OTHER_ACCELERATOR_BYTES = 4e9
 
 
 def activations(module: nn.Module, input_shape: tuple[int, ...]) -> int:
-    """Counts the numbers that one sample's forward pass leaves behind."""
+    """Count the numbers that one sample's forward pass leaves behind."""
     counted = 0
 
     def count(layer: nn.Module, inputs: object, output: object) -> None:
@@ -37,7 +37,7 @@ def activations(module: nn.Module, input_shape: tuple[int, ...]) -> int:
 
 
 def client_bytes(module: nn.Module, training: Training, input_shape: tuple[int, ...]) -> float:
-    """Estimates what one client of a stack takes: parameters and their gradients, and a batch's activations."""
+    """Estimate what one client of a stack takes: parameters and their gradients, and a batch's activations."""
     parameters = sum(parameter.numel() for parameter in module.parameters())
     copies = 3 + (training.momentum > 0) + (training.proximal_mu > 0)
     # Each activation once for the forward and once for the backward pass, the batch itself as gathered and laid out.
@@ -47,13 +47,13 @@ def client_bytes(module: nn.Module, training: Training, input_shape: tuple[int, 
 
 
 def memory_needed(trainer: Trainer, strategies: Sequence[Strategy], clients: int) -> float:
-    """Estimates the bytes that data, stacks and the hungriest strategy need at once."""
+    """Estimate the bytes that data, stacks and the hungriest strategy need at once."""
     from fdsim.learning.cohort.cohort import CohortTrainer
 
     if not isinstance(trainer, CohortTrainer):
         raise TypeError(f"{type(trainer).__name__} does not say what it needs")
     row_bytes = trainer.parameters * torch.empty(0, dtype=trainer.dtype).element_size()
-    stacks = trainer.plan.lanes * trainer.plan.stack_size * (trainer.client_bytes + row_bytes)
+    stacks = trainer.plan.workers * trainer.plan.stack_size * (trainer.client_bytes + row_bytes)
     hungriest = max(
         (clients * row_bytes * (int(strategy.compares) + int(strategy.stores)) for strategy in strategies),
         default=0,
@@ -62,7 +62,7 @@ def memory_needed(trainer: Trainer, strategies: Sequence[Strategy], clients: int
 
 
 def free_bytes(accelerator: torch.device) -> float:
-    """Answers with how much memory an accelerator has to spare."""
+    """Return how much memory an accelerator has to spare."""
     if accelerator.type == "cuda":
         return float(torch.cuda.mem_get_info(accelerator)[0])
     if accelerator.type == "mps":

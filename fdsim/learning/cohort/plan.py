@@ -1,4 +1,4 @@
-"""How a cohort will be trained: along which path, in stacks of what size, in how many lanes.
+"""How a cohort will be trained: along which path, in stacks of what size, in how many workers.
 
 The choice follows fixed rules, calibrated by `fdsim bench engine`, and not a stopwatch: a choice that could fall
 differently from run to run could change the last bits of a result.
@@ -35,7 +35,7 @@ class Plan:
 
     path: Literal["plain", "vmap", "stacked"]
     stack_size: int
-    lanes: int
+    workers: int
     compiled: bool = False
     direct: bool = False
     """Whether convolutions of few channels are done by our own kernel; see direct_conv.py."""
@@ -53,23 +53,23 @@ class Cohorts:
 
 
 def plan_for(acceleration: Acceleration, cohorts: Cohorts, accelerators: tuple[torch.device, ...]) -> Plan:
-    """Chooses path, stack size and lanes, as far as the `[acceleration]` table leaves them open."""
+    """Choose path, stack size and workers, as far as the `[acceleration]` table leaves them open."""
     on_cpu = accelerators[0].type == "cpu"
     path = _path(acceleration, cohorts, on_cpu=on_cpu)
-    lanes = len(accelerators)
+    workers = len(accelerators)
     step_flops = 3.0 * cohorts.cost.forward_flops * cohorts.batch_size * cohorts.clients
     if on_cpu and step_flops >= _SMALL_STEP_FLOPS:
-        lanes = min(torch.get_num_threads(), cohorts.clients)
+        workers = min(torch.get_num_threads(), cohorts.clients)
     # On CPUs compiled stacks measured no faster than eager ones, after minutes of compiling.
     compiled = accelerators[0].type == "cuda" if acceleration.compile == "auto" else acceleration.compile
     direct = on_cpu and path == "stacked" and _direct(acceleration, cohorts.module, compiled=compiled)
     if isinstance(acceleration.stack_size, int):
-        return Plan(path, acceleration.stack_size, lanes, compiled, direct)
+        return Plan(path, acceleration.stack_size, workers, compiled, direct)
     if on_cpu or accelerators[0].type == "meta":
-        size = 1 if path == "plain" else _CPU_STACK_SIZE if lanes > 1 else 2 * _CPU_STACK_SIZE
+        size = 1 if path == "plain" else _CPU_STACK_SIZE if workers > 1 else 2 * _CPU_STACK_SIZE
     else:
         size = max(1, int(_MEMORY_FRAC * free_bytes(accelerators[0]) / cohorts.client_bytes))
-    return Plan(path, min(size, max(1, -(-cohorts.clients // lanes))), lanes, compiled, direct)
+    return Plan(path, min(size, max(1, -(-cohorts.clients // workers))), workers, compiled, direct)
 
 
 def _direct(acceleration: Acceleration, module: nn.Module, *, compiled: bool) -> bool:

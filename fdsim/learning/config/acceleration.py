@@ -47,7 +47,7 @@ class Acceleration(Table):
         return value
 
     def accelerators(self) -> tuple[torch.device, ...]:
-        """Answers with the devices to train on, the first of which also blends."""
+        """Return the devices to train on, the first of which also blends."""
         import torch
 
         names = (self.device,) if isinstance(self.device, str) else self.device

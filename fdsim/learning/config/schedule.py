@@ -16,7 +16,7 @@ class Constant(Table):
     kind: Literal["constant"] = "constant"
 
     def factor(self, round_index: int) -> float:
-        """Answers with what the learning rate is multiplied by."""
+        """Return what the learning rate is multiplied by."""
         return 1.0
 
 
@@ -28,7 +28,7 @@ class Cosine(Table):
     floor_frac: NonNegativeFloat = Field(0.0, le=1.0)
 
     def factor(self, round_index: int) -> float:
-        """Answers with what the learning rate is multiplied by."""
+        """Return what the learning rate is multiplied by."""
         done_frac = min(round_index / self.rounds, 1.0)
         return self.floor_frac + (1.0 - self.floor_frac) * 0.5 * (1.0 + math.cos(math.pi * done_frac))
 
@@ -41,7 +41,7 @@ class Step(Table):
     by: PositiveFloat = Field(0.5, description="factor of each change")
 
     def factor(self, round_index: int) -> float:
-        """Answers with what the learning rate is multiplied by."""
+        """Return what the learning rate is multiplied by."""
         return float(self.by ** (round_index // self.every))
 
 
@@ -52,7 +52,7 @@ class Inverse(Table):
     decay: NonNegativeFloat = 0.01
 
     def factor(self, round_index: int) -> float:
-        """Answers with what the learning rate is multiplied by."""
+        """Return what the learning rate is multiplied by."""
         return 1.0 / (1.0 + self.decay * round_index)
 
 
@@ -63,7 +63,7 @@ class Warmup(Table):
     rounds: PositiveInt = Field(description="rounds until the full rate")
 
     def factor(self, round_index: int) -> float:
-        """Answers with what the learning rate is multiplied by."""
+        """Return what the learning rate is multiplied by."""
         return min((round_index + 1) / self.rounds, 1.0)
 
 

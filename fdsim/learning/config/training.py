@@ -35,7 +35,7 @@ class Training(Table):
     schedule: Schedule = Field(Constant(), description="how learning_rate changes from round to round")
     server_optimiser: Annotated[ServerOptimiser, Chosen("optimiser")] = Field(default_factory=Plain)
     weighting: Literal["uniform", "samples"] = Field(
-        "uniform", description="a client's say: equal, or by its samples"
+        "uniform", description="a client's weight: equal, or by its samples"
     )
 
     @model_validator(mode="after")
@@ -48,29 +48,29 @@ class Training(Table):
         return self
 
     def batch_size_in(self, round_index: int) -> int:
-        """Answers with B_t."""
+        """Return B_t."""
         return self.batch_size * (round_index + 1) if self.batch_growth == "linear" else self.batch_size
 
     def learning_rate_in(self, round_index: int) -> float:
-        """Answers with η_L of a round."""
+        """Return η_L of a round."""
         return self.learning_rate * self.schedule.factor(round_index)
 
     def steps(self, sample_counts: np.ndarray, round_index: int = 0) -> np.ndarray:
-        """Answers with each client's number of batches [K] in a round."""
+        """Return each client's number of batches [K] in a round."""
         if self.local_steps is not None:
             return np.full(len(sample_counts), self.local_steps, dtype=np.int64)
         batches = -(-np.asarray(sample_counts, dtype=np.int64) // self.batch_size_in(round_index))
         return batches * int(self.local_epochs or 0)
 
     def samples_per_round(self, sample_counts: np.ndarray, round_index: int = 0) -> np.ndarray:
-        """Answers with the samples [K] each client processes in a round."""
+        """Return the samples [K] each client processes in a round."""
         counts = np.asarray(sample_counts, dtype=np.int64)
         batch_size = self.batch_size_in(round_index)
         passes, rest = np.divmod(self.steps(counts, round_index), -(-counts // batch_size))
         return np.asarray(passes * counts + np.minimum(rest * batch_size, counts))
 
     def shares(self, sample_counts: np.ndarray) -> np.ndarray:
-        """Answers with each client's say [K] in the average, which sums to 1."""
+        """Return each client's weight [K] in the average, which sums to 1."""
         counts = np.asarray(sample_counts, dtype=np.float64)
         weights = counts if self.weighting == "samples" else np.ones(len(counts))
         return np.asarray(weights / weights.sum())

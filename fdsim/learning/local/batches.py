@@ -17,7 +17,7 @@ _LOW = 2**64 - 1
 
 
 def mixed(values: np.ndarray) -> np.ndarray:
-    """Scrambles unsigned 64-bit integers (the finaliser of SplitMix64): a bijection that looks random."""
+    """Scramble unsigned 64-bit integers (the finaliser of SplitMix64): a bijection that looks random."""
     with np.errstate(over="ignore"):
         values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -58,7 +58,7 @@ class BatchStream:
         self._keys = np.array(keys, dtype=np.uint64)
 
     def take(self, clients: np.ndarray, steps: np.ndarray, *, round_index: int, batch_size: int) -> Batches:
-        """Answers with the first `steps` [C] batches of each client in a round."""
+        """Return the first `steps` [C] batches of each client in a round."""
         counts = self.counts[clients]
         width = int(counts.max(initial=1))
         batches_per_pass = -(-counts // batch_size)
@@ -82,7 +82,7 @@ class BatchStream:
 
     @staticmethod
     def _orders(keys: np.ndarray, counts: np.ndarray, passes: int, width: int) -> np.ndarray:
-        """Shuffles [C, passes, width]: each client's positions below its count come first, in random order."""
+        """Shuffle [C, passes, width]: each client's positions below its count come first, in random order."""
         with np.errstate(over="ignore"):
             of_pass = mixed(keys[:, None] + np.arange(1, passes + 1, dtype=np.uint64) * _GOLDEN)
             counter = np.arange(1, width + 1, dtype=np.uint64) * _GOLDEN

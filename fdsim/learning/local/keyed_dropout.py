@@ -16,14 +16,14 @@ _WORD = 0xFFFFFFFF
 
 
 def _scrambled(words: torch.Tensor) -> torch.Tensor:
-    """Hashes 32-bit words held in int64, where their products cannot overflow into the sign."""
+    """Hash 32-bit words held in int64, where their products cannot overflow into the sign."""
     words = ((words ^ (words >> 16)) * 0x7FEB352D) & _WORD
     words = ((words ^ (words >> 15)) * 0x2C1B3C6D) & _WORD
     return words ^ (words >> 16)
 
 
 def mask(keys: torch.Tensor, shape: torch.Size, frac: float, dtype: torch.dtype) -> torch.Tensor:
-    """Answers with what to multiply by, [*keys, *shape]: 0 for the share `frac`, 1/(1 − frac) for the rest."""
+    """Return what to multiply by, [*keys, *shape]: 0 for the share `frac`, 1/(1 − frac) for the rest."""
     place = torch.arange(shape.numel(), device=keys.device, dtype=torch.int64)
     words = _scrambled(_scrambled(keys.unsqueeze(-1) & _WORD) ^ _scrambled((place * 0x1E3779B1) & _WORD))
     kept = (words >= round(frac * 2**32)).to(dtype) / max(1.0 - frac, 1e-12)
@@ -31,7 +31,7 @@ def mask(keys: torch.Tensor, shape: torch.Size, frac: float, dtype: torch.dtype)
 
 
 def masked_shape(shape: torch.Size, *, channels: bool) -> torch.Size:
-    """Answers with the shape of the mask for a batch [B, features…]; one number a channel where those go as a whole."""
+    """Return the shape of the mask for a batch [B, features…]; one number a channel where those go as a whole."""
     return torch.Size((*shape[:2], *(1 for _ in shape[2:]))) if channels else shape
 
 
@@ -53,7 +53,7 @@ class KeyedDropout(nn.Module):
 
 
 def with_keyed_dropout(module: nn.Module) -> nn.Module:
-    """Puts keyed dropouts in the place of a module's nn.Dropout layers and of those that drop whole channels."""
+    """Put keyed dropouts in the place of a module's nn.Dropout layers and of those that drop whole channels."""
     if isinstance(module, nn.Dropout):
         return KeyedDropout(module.p)
     if isinstance(module, nn.Dropout1d | nn.Dropout2d | nn.Dropout3d):
@@ -64,12 +64,12 @@ def with_keyed_dropout(module: nn.Module) -> nn.Module:
 
 
 def dropouts(module: nn.Module) -> list[tuple[str, KeyedDropout]]:
-    """Lists a module's keyed dropouts with their names, in a fixed order."""
+    """List a module's keyed dropouts with their names, in a fixed order."""
     return [(name, layer) for name, layer in module.named_modules() if isinstance(layer, KeyedDropout)]
 
 
 def step_keys(client_keys: np.ndarray, steps: int, layers: int) -> np.ndarray:
-    """Answers with the keys [S, layers, C] of every dropout at every step, given those of the local round [C]."""
+    """Return the keys [S, layers, C] of every dropout at every step, given those of the local round [C]."""
     counter = np.arange(1, steps * layers + 1, dtype=np.uint64).reshape(steps, layers, 1)
     with np.errstate(over="ignore"):
         words = mixed(client_keys + counter * np.uint64(0xD1342543DE82EF95))

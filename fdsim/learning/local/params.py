@@ -11,7 +11,7 @@ from fdsim.errors import ScenarioError
 
 
 @dataclass(frozen=True)
-class Slot:
+class ParameterSlot:
     """Where one parameter tensor lies in the flat vector."""
 
     name: str
@@ -24,22 +24,22 @@ class Slot:
         return math.prod(self.shape)
 
     def of(self, flat: torch.Tensor) -> torch.Tensor:
-        """Answers with the parameter as a view of the flat vector [P]."""
+        """Return the parameter as a view of the flat vector [P]."""
         return flat[self.start : self.start + self.size].view(self.shape)
 
 
 @dataclass(frozen=True)
-class Slots:
+class ParameterLayout:
     """Where all parameter tensors of a net lie."""
 
-    slots: tuple[Slot, ...]
+    slots: tuple[ParameterSlot, ...]
 
     @classmethod
-    def of(cls, module: torch.nn.Module) -> Slots:
-        """Reads the places off a module; buffers that change while training have no place in an update."""
+    def of(cls, module: torch.nn.Module) -> ParameterLayout:
+        """Read the places off a module; buffers that change while training have no place in an update."""
         found, start = [], 0
         for name, parameter in module.named_parameters():
-            found.append(Slot(name, parameter.shape, start))
+            found.append(ParameterSlot(name, parameter.shape, start))
             start += parameter.numel()
         for name, layer in module.named_modules():
             if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm):
@@ -56,10 +56,10 @@ class Slots:
         return sum(slot.size for slot in self.slots)
 
     def by_name(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Answers with all parameters as views of the flat vector."""
+        """Return all parameters as views of the flat vector."""
         return {slot.name: slot.of(flat) for slot in self.slots}
 
 
 def flat_of(module: torch.nn.Module) -> torch.Tensor:
-    """Copies a module's parameters into one vector [P]."""
+    """Copie a module's parameters into one vector [P]."""
     return torch.cat([parameter.detach().reshape(-1) for parameter in module.parameters()])

@@ -29,7 +29,7 @@ class Samples:
         self.labels = torch.from_numpy(np.ascontiguousarray(labels, dtype=np.int64)).to(accelerator)
 
     def take(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Gathers inputs [*rows, …] and labels [*rows]; grey levels become [−1, 1]."""
+        """Gather inputs [*rows, …] and labels [*rows]; grey levels become [−1, 1]."""
         flat = rows.reshape(-1)
         inputs = scaled(self.inputs.index_select(0, flat), self.dtype)
         if self._channels_last:
@@ -38,5 +38,5 @@ class Samples:
 
 
 def scaled(inputs: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Maps grey levels 0…255 to [−1, 1]; leaves everything else as it is."""
+    """Map grey levels 0…255 to [−1, 1]; leaves everything else as it is."""
     return inputs.to(dtype).mul_(1.0 / 127.5).sub_(1.0) if inputs.dtype == torch.uint8 else inputs

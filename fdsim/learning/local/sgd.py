@@ -11,7 +11,7 @@ from fdsim.learning.config.training import Training
 
 
 @dataclass(frozen=True)
-class Recipe:
+class SgdSettings:
     """The numbers of a round's local SGD."""
 
     learning_rate: float
@@ -21,8 +21,8 @@ class Recipe:
     clip_norm: float | None
 
     @classmethod
-    def of(cls, training: Training, round_index: int) -> Recipe:
-        """Reads the numbers of one round off the `[training]` table."""
+    def of(cls, training: Training, round_index: int) -> SgdSettings:
+        """Read the numbers of one round off the `[training]` table."""
         return cls(
             learning_rate=training.learning_rate_in(round_index),
             momentum=training.momentum,
@@ -35,14 +35,14 @@ class Recipe:
 class StackSgd:
     """SGD on stacked leaves, each of which has the C clients along its first dimension (perhaps with channels)."""
 
-    def __init__(self, recipe: Recipe, leaves: Sequence[torch.Tensor], clients: int) -> None:
-        self.recipe, self.clients = recipe, clients
+    def __init__(self, sgd: SgdSettings, leaves: Sequence[torch.Tensor], clients: int) -> None:
+        self.sgd, self.clients = sgd, clients
         self.leaves = list(leaves)
-        self.origin = [leaf.detach().clone() for leaf in leaves] if recipe.proximal_mu else []
+        self.origin = [leaf.detach().clone() for leaf in leaves] if sgd.proximal_mu else []
         self.velocity: list[torch.Tensor] = []
 
     def shed(self, clients: int) -> None:
-        """Goes on with the first `clients` only; the others' leaves stay as they are."""
+        """Go on with the first `clients` only; the others' leaves stay as they are."""
         before, self.clients = self.clients, clients
 
         def kept(leaf: torch.Tensor) -> torch.Tensor:
@@ -54,28 +54,28 @@ class StackSgd:
 
     @torch.no_grad()
     def step(self, gradients: Sequence[torch.Tensor], active: torch.Tensor | None) -> None:
-        """Moves the leaves; `active` [C] is 1 for clients that take this step and 0 for those that are done."""
-        recipe, moves = self.recipe, list(gradients)
-        if recipe.proximal_mu:
+        """Move the leaves; `active` [C] is 1 for clients that take this step and 0 for those that are done."""
+        sgd, moves = self.sgd, list(gradients)
+        if sgd.proximal_mu:
             pull = torch._foreach_sub(self.leaves, self.origin)
-            moves = list(torch._foreach_add(moves, pull, alpha=recipe.proximal_mu))
-        if recipe.clip_norm is not None:
+            moves = list(torch._foreach_add(moves, pull, alpha=sgd.proximal_mu))
+        if sgd.clip_norm is not None:
             squared = torch.stack([self._by_client(move).flatten(1).square().sum(1) for move in moves]).sum(0)
             # As torch.nn.utils.clip_grad_norm_ has it.
-            scale = (recipe.clip_norm / (squared.sqrt() + 1e-6)).clamp(max=1.0)
+            scale = (sgd.clip_norm / (squared.sqrt() + 1e-6)).clamp(max=1.0)
             moves = [self._scaled(move, scale) for move in moves]
-        if recipe.weight_decay:
-            moves = list(torch._foreach_add(moves, self.leaves, alpha=recipe.weight_decay))
-        if recipe.momentum:
+        if sgd.weight_decay:
+            moves = list(torch._foreach_add(moves, self.leaves, alpha=sgd.weight_decay))
+        if sgd.momentum:
             if self.velocity:
-                torch._foreach_mul_(self.velocity, recipe.momentum)
+                torch._foreach_mul_(self.velocity, sgd.momentum)
                 torch._foreach_add_(self.velocity, moves)
             else:
                 self.velocity = [move.clone() for move in moves]
             moves = self.velocity
         if active is not None:
             moves = [self._scaled(move, active) for move in moves]
-        torch._foreach_add_(self.leaves, moves, alpha=-recipe.learning_rate)
+        torch._foreach_add_(self.leaves, moves, alpha=-sgd.learning_rate)
 
     def _by_client(self, leaf: torch.Tensor) -> torch.Tensor:
         return leaf.view(self.clients, leaf.shape[0] // self.clients, *leaf.shape[1:])

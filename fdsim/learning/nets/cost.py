@@ -10,14 +10,14 @@ from fdsim.workload import NetCost
 
 
 def input_dtype(module: nn.Module) -> torch.dtype:
-    """Answers with what a module takes: numbers of words if it embeds any, else numbers of its parameters' type."""
+    """Return what a module takes: numbers of words if it embeds any, else numbers of its parameters' type."""
     if any(isinstance(layer, nn.Embedding) for layer in module.modules()):
         return torch.int64
     return next((parameter.dtype for parameter in module.parameters()), torch.float32)
 
 
 def measured_cost(module: nn.Module, input_shape: tuple[int, ...]) -> NetCost:
-    """Counts operations (products alone, two for a multiply-add) and parameters by one pass of one sample."""
+    """Count operations (products alone, two for a multiply-add) and parameters by one pass of one sample."""
     sample = torch.zeros(1, *input_shape, dtype=input_dtype(module))
     depthwise: list[float] = []
 

@@ -19,23 +19,23 @@ class Layer:
     """One layer of a net in sequence."""
 
     def output_shape(self, shape: Shape) -> Shape:
-        """Answers with the shape of one output, given that of one input."""
+        """Return the shape of one output, given that of one input."""
         return shape
 
     def flops(self, shape: Shape) -> float:
-        """Answers with the operations of one sample's forward pass; as torch's counter, only products are counted."""
+        """Return the operations of one sample's forward pass; as torch's counter, only products are counted."""
         return 0.0
 
     def depthwise_flops(self, shape: Shape) -> float:
-        """Answers with those of the operations that are in depthwise convolutions."""
+        """Return those of the operations that are in depthwise convolutions."""
         return 0.0
 
     def parameters(self, shape: Shape) -> int:
-        """Answers with how many parameters the layer has."""
+        """Return how many parameters the layer has."""
         return 0
 
     def module(self, shape: Shape) -> torch.nn.Module:
-        """Makes the torch module."""
+        """Make the torch module."""
         raise NotImplementedError(f"{type(self).__name__} has no module")
 
 
@@ -193,7 +193,7 @@ class Block(Layer):
 
 
 def cost_of(layers: Sequence[Layer], input_shape: Shape) -> NetCost:
-    """Adds up what a sequence of layers costs."""
+    """Add up what a sequence of layers costs."""
     shape, flops, depthwise, parameters = input_shape, 0.0, 0.0, 0
     for layer in layers:
         flops += layer.flops(shape)
@@ -206,7 +206,7 @@ def cost_of(layers: Sequence[Layer], input_shape: Shape) -> NetCost:
 
 
 def sequence_of(layers: Sequence[Layer], input_shape: Shape) -> torch.nn.Module:
-    """Makes the torch module of a sequence of layers."""
+    """Make the torch module of a sequence of layers."""
     from torch import nn
 
     shape, modules = input_shape, []

@@ -37,24 +37,24 @@ class Net(Component):
     family: ClassVar[str] = "net"
 
     def cost(self, input_shape: Shape, classes: int) -> NetCost:
-        """Answers with operations per sample and parameters; unless overridden, measured on the module itself."""
+        """Return operations per sample and parameters; unless overridden, measured on the module itself."""
         from fdsim.learning.nets.cost import measured_cost
 
         return measured_cost(self.build(input_shape, classes, seed=0), input_shape)
 
     def module(self, input_shape: Shape, classes: int) -> torch.nn.Module:
-        """Makes the torch module, initialised from torch's default generator (which `build` has seeded)."""
+        """Make the torch module, initialised from torch's default generator (which `build` has seeded)."""
         raise NotImplementedError(f"{type(self).__name__} has no module")
 
     def build(self, input_shape: Shape, classes: int, seed: int) -> torch.nn.Module:
-        """Makes the torch module with parameters that belong to the seed, on the CPU."""
+        """Make the torch module with parameters that belong to the seed, on the CPU."""
         with seeded(seed):
             return self.module(input_shape, classes)
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Lends torch modules, which only know the default generator, one that belongs to the seed; nobody else notices."""
+    """Lend torch modules, which only know the default generator, one that belongs to the seed; nobody else notices."""
     import torch
 
     with torch.random.fork_rng(devices=[]):
@@ -66,7 +66,7 @@ class LayeredNet(Net):
     """A net that is a sequence of known layers, so its cost is known without torch."""
 
     def layers(self, input_shape: Shape, classes: int) -> list[Layer]:
-        """Answers with the layers in order."""
+        """Return the layers in order."""
         raise NotImplementedError(f"{type(self).__name__} has no layers")
 
     def cost(self, input_shape: Shape, classes: int) -> NetCost:

@@ -53,7 +53,7 @@ class ModuleNet(Net):
 
 
 def _class_of(path: str) -> Any:
-    """Finds the class; a ValueError, so that the scenario's reader can say where the key is."""
+    """Find the class; a ValueError, so that the scenario's reader can say where the key is."""
     module_name, _, class_name = path.partition(":")
     if not class_name:
         raise ValueError(f"'{path}' is not of the form module:Class")

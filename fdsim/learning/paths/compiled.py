@@ -20,7 +20,7 @@ class Compiled:
         self._proven = False
 
     def __call__(self, *arguments: Any) -> Any:
-        """Applies the function; an error of the very first compiled call is taken for the compiler's."""
+        """Apply the function; an error of the very first compiled call is taken for the compiler's."""
         if self.compiled is None:
             return self.function(*arguments)
         try:

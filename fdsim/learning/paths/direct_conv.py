@@ -1,6 +1,6 @@
 """Convolutions of small nets on a CPU by a C kernel of ours, which a C compiler makes at first use.
 
-Where there is no compiler, or it fails, `kernel` answers with None and torch's own convolutions are used: the same
+Where there is no compiler, or it fails, `kernel` returns None and torch's own convolutions are used: the same
 numbers up to rounding, more slowly.
 """
 
@@ -68,7 +68,7 @@ def padded(channels: int) -> int:
 
 @cache
 def kernel(dtype: torch.dtype = torch.float32) -> ctypes.CDLL | None:
-    """Answers with the kernel for a type of numbers, or None where it cannot be had.
+    """Return the kernel for a type of numbers, or None where it cannot be had.
 
     It is compiled in a few seconds, once for each machine.
     """
@@ -84,7 +84,7 @@ def kernel(dtype: torch.dtype = torch.float32) -> ctypes.CDLL | None:
 
 
 def _built(compiler: str, flags: tuple[str, ...]) -> Path:
-    """Compiles the kernel unless that was done before for the same source, compiler and processor."""
+    """Compile the kernel unless that was done before for the same source, compiler and processor."""
     told = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
     key = hashlib.sha256(
         "\n".join([_SOURCE.read_text("utf-8"), told, *flags, platform.machine(), _processor()]).encode()
@@ -108,7 +108,7 @@ def _built(compiler: str, flags: tuple[str, ...]) -> Path:
 
 
 def _processor() -> str:
-    """Names the processor: the kernel is made for this very one."""
+    """Name the processor: the kernel is made for this very one."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     except OSError:
@@ -127,7 +127,7 @@ class DirectConv(torch.autograd.Function):
     def forward(
         ctx: Any, inputs: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor, shape: ConvShape
     ) -> torch.Tensor:
-        """Calls the kernel."""
+        """Call the kernel."""
         # The kernel writes whole vectors, the last of which may reach beyond the end.
         count = math.prod(shape.made)
         made = inputs.new_empty(count + LANES)[:count].view(shape.made)
@@ -141,7 +141,7 @@ class DirectConv(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Calls the kernel's way back."""
+        """Call the kernel's way back."""
         inputs, weights, chosen = ctx.saved_tensors
         shape: ConvShape = ctx.shape
         found = gradients[0].contiguous()
@@ -183,7 +183,7 @@ def _call(name: str, dtype: torch.dtype, shape: ConvShape, *tensors: torch.Tenso
     if library is None or max(shape.inputs, shape.outputs) > MOST_CHANNELS or min(shape.made) < 1:
         raise RuntimeError(f"there is no convolution kernel for {shape} in {dtype}")
     numbers = (ctypes.c_int64 * 10)(*astuple(shape))
-    # ctypes lets go of the interpreter while the kernel runs, so that lanes work side by side.
+    # ctypes lets go of the interpreter while the kernel runs, so that workers work side by side.
     library[name](
         ctypes.byref(numbers), *(ctypes.c_void_p(None if t is None else t.data_ptr()) for t in tensors)
     )

@@ -9,7 +9,7 @@ import torch
 
 
 @dataclass(frozen=True)
-class Manner:
+class ExecutionOptions:
     """Choices that never change what is learned, beyond rounding."""
 
     accelerator: torch.device
@@ -27,7 +27,7 @@ class Manner:
         return 1024.0 if self.product_dtype == torch.float16 else 1.0
 
     def mixed_precision(self) -> AbstractContextManager[object]:
-        """Makes products in half precision while inside, when that was asked for."""
+        """Make products in half precision while inside, when that was asked for."""
         if self.product_dtype is None:
             return nullcontext()
         return torch.autocast(self.accelerator.type, dtype=self.product_dtype)

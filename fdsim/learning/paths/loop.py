@@ -7,28 +7,28 @@ from torch.nn.functional import cross_entropy
 
 from fdsim.learning.local.batches import Batches
 from fdsim.learning.local.keyed_dropout import dropouts, step_keys
-from fdsim.learning.local.params import Slots
+from fdsim.learning.local.params import ParameterLayout
 from fdsim.learning.local.samples import Samples
-from fdsim.learning.local.sgd import Recipe
+from fdsim.learning.local.sgd import SgdSettings
 from fdsim.learning.paths.compiled import Compiled
-from fdsim.learning.paths.execution import Manner
+from fdsim.learning.paths.execution import ExecutionOptions
 
 
-class PlainPath:
+class LoopTrainer:
     """Trains clients in turn with the module itself and torch.optim.SGD."""
 
-    def __init__(self, module: torch.nn.Module, samples: Samples, how: Manner) -> None:
+    def __init__(self, module: torch.nn.Module, samples: Samples, how: ExecutionOptions) -> None:
         if how.channels_last:
             # Parameters keep their logical order of elements.
             module = module.to(memory_format=torch.channels_last)
-        self.module, self.samples, self.slots, self.how = module, samples, Slots.of(module), how
+        self.module, self.samples, self.slots, self.how = module, samples, ParameterLayout.of(module), how
         self.dropouts = dropouts(module)
         self._forward = Compiled(module) if how.compiled else module
 
     def train(
-        self, start: torch.Tensor, batches: Batches, recipe: Recipe
+        self, start: torch.Tensor, batches: Batches, sgd: SgdSettings
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Answers with updates [C, P] and each client's mean loss [C]."""
+        """Return updates [C, P] and each client's mean loss [C]."""
         clients = batches.rows.shape[1]
         rows = torch.from_numpy(batches.rows).to(start.device)
         updates = start.new_empty(clients, start.numel())
@@ -36,7 +36,7 @@ class PlainPath:
         for client in range(clients):
             sizes = batches.sizes[:, client].tolist()
             keys = step_keys(batches.keys[client : client + 1], len(sizes), len(self.dropouts))
-            losses[client] = self._local_round(start, rows[:, client], sizes, keys.tolist(), recipe)
+            losses[client] = self._local_round(start, rows[:, client], sizes, keys.tolist(), sgd)
             torch.cat([p.detach().reshape(-1) for p in self.module.parameters()], out=updates[client])
         return updates - start, losses
 
@@ -46,7 +46,7 @@ class PlainPath:
         rows: torch.Tensor,
         sizes: list[int],
         keys: list[list[list[int]]],
-        recipe: Recipe,
+        sgd: SgdSettings,
     ) -> torch.Tensor | float:
         parameters = list(self.module.parameters())
         origin = [slot.of(start) for slot in self.slots.slots]
@@ -54,7 +54,7 @@ class PlainPath:
             for parameter, value in zip(parameters, origin, strict=True):
                 parameter.copy_(value)
         optimiser = torch.optim.SGD(
-            parameters, lr=recipe.learning_rate, momentum=recipe.momentum, weight_decay=recipe.weight_decay
+            parameters, lr=sgd.learning_rate, momentum=sgd.momentum, weight_decay=sgd.weight_decay
         )
         losses = []
         for step, size in enumerate(sizes):
@@ -69,15 +69,15 @@ class PlainPath:
             with self.how.mixed_precision():
                 loss = cross_entropy(self._forward(inputs), labels)
             losses.append(loss.detach())
-            if recipe.proximal_mu:
+            if sgd.proximal_mu:
                 pull = sum((p - o).square().sum() for p, o in zip(parameters, origin, strict=True))
-                loss = loss + 0.5 * recipe.proximal_mu * pull
+                loss = loss + 0.5 * sgd.proximal_mu * pull
             (loss * self.how.loss_scale).backward()  # type: ignore[no-untyped-call]
             if self.how.loss_scale != 1.0:
                 torch._foreach_mul_(
                     [p.grad for p in parameters if p.grad is not None], 1.0 / self.how.loss_scale
                 )
-            if recipe.clip_norm is not None:
-                torch.nn.utils.clip_grad_norm_(parameters, recipe.clip_norm)
+            if sgd.clip_norm is not None:
+                torch.nn.utils.clip_grad_norm_(parameters, sgd.clip_norm)
             optimiser.step()
         return torch.stack(losses).mean() if losses else 0.0

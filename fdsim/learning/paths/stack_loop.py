@@ -10,10 +10,10 @@ from torch import nn
 
 from fdsim.learning.local.batches import Batches
 from fdsim.learning.local.keyed_dropout import dropouts, step_keys
-from fdsim.learning.local.params import Slots
+from fdsim.learning.local.params import ParameterLayout
 from fdsim.learning.local.samples import Samples
-from fdsim.learning.local.sgd import Recipe, StackSgd
-from fdsim.learning.paths.execution import Manner
+from fdsim.learning.local.sgd import SgdSettings, StackSgd
+from fdsim.learning.paths.execution import ExecutionOptions
 
 Leaves = list[torch.Tensor]
 
@@ -38,30 +38,30 @@ class Step:
 class StackLoop:
     """Trains a stack of clients step by step; how the gradients are found is left to the path."""
 
-    def __init__(self, module: nn.Module, samples: Samples, how: Manner) -> None:
-        self.module, self.samples, self.slots = module, samples, Slots.of(module)
+    def __init__(self, module: nn.Module, samples: Samples, how: ExecutionOptions) -> None:
+        self.module, self.samples, self.slots = module, samples, ParameterLayout.of(module)
         self.dropouts = dropouts(module)
         self.how, self.loss_scale = how, how.loss_scale
 
     def stack(self, start: torch.Tensor, clients: int) -> Leaves:
-        """Copies the parameters [P] for each client, laid out as the path likes them, clients first."""
+        """Copie the parameters [P] for each client, laid out as the path likes them, clients first."""
         raise NotImplementedError(f"{type(self).__name__} has no stack")
 
     def unstack(self, leaves: Leaves, clients: int) -> Leaves:
-        """Answers with each parameter as [C, size], in the module's order."""
+        """Return each parameter as [C, size], in the module's order."""
         raise NotImplementedError(f"{type(self).__name__} has no unstack")
 
     def gradients(self, leaves: Leaves, step: Step) -> tuple[Leaves, torch.Tensor]:
-        """Answers with the gradients of the leaves (times `loss_scale`) and each client's batch loss [C]."""
+        """Return the gradients of the leaves (times `loss_scale`) and each client's batch loss [C]."""
         raise NotImplementedError(f"{type(self).__name__} has no gradients")
 
     def train(
-        self, start: torch.Tensor, batches: Batches, recipe: Recipe
+        self, start: torch.Tensor, batches: Batches, settings: SgdSettings
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Answers with updates [C, P] and each client's mean loss [C]; clients must come with the most steps first."""
+        """Return updates [C, P] and each client's mean loss [C]; clients must come with the most steps first."""
         _, clients, _ = batches.rows.shape
         whole = [leaf.requires_grad_() for leaf in self.stack(start, clients)]
-        sgd = StackSgd(recipe, whole, clients)
+        sgd = StackSgd(settings, whole, clients)
         total = start.new_zeros(clients)
         on = _OnAccelerator(batches, start, len(self.dropouts))
         for step, working in enumerate(on.working):

@@ -8,16 +8,16 @@ from torch.nn.functional import cross_entropy
 
 from fdsim.learning.local.samples import Samples
 from fdsim.learning.paths.compiled import Compiled
-from fdsim.learning.paths.execution import Manner
+from fdsim.learning.paths.execution import ExecutionOptions
 from fdsim.learning.paths.stack_loop import Leaves, StackLoop, Step
 from fdsim.learning.paths.stacked_layers import Signal
 from fdsim.learning.paths.stacking import stack_of
 
 
-class StackedPath(StackLoop):
+class StackedTrainer(StackLoop):
     """Trains a stack of clients as one net."""
 
-    def __init__(self, module: nn.Module, samples: Samples, how: Manner) -> None:
+    def __init__(self, module: nn.Module, samples: Samples, how: ExecutionOptions) -> None:
         super().__init__(module, samples, how)
         net = stack_of(module, direct=how.direct)
         if net is None:
@@ -37,7 +37,7 @@ class StackedPath(StackLoop):
         return list(found), losses.detach()
 
     def losses(self, leaves: Leaves, step: Step) -> torch.Tensor:
-        """Answers with each client's batch loss [C]."""
+        """Return each client's batch loss [C]."""
         with self.how.mixed_precision():
             signal = Signal(step.inputs, step.inputs.shape[0], keys=step.keys)
             logits = self.net.forward(signal, leaves).as_rows().values

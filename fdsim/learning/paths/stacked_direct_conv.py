@@ -48,7 +48,7 @@ class StackedDirectConv(StackedLayer):
 
 
 def with_direct_convs(layers: list[StackedLayer]) -> list[StackedLayer]:
-    """Puts the kernel in the place of convolutions it can do, and of a 2×2 max-pool and a ReLU behind each."""
+    """Put the kernel in the place of convolutions it can do, and of a 2×2 max-pool and a ReLU behind each."""
     made: list[StackedLayer] = []
     left = list(layers)
     while left:

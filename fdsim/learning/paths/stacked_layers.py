@@ -29,14 +29,14 @@ class Signal:
     """[dropouts, C]"""
 
     def as_images(self) -> Signal:
-        """Turns [C, B, channels, H, W] into [B, C·channels, H, W] in channels_last."""
+        """Turn [C, B, channels, H, W] into [B, C·channels, H, W] in channels_last."""
         if self.images:
             return self
         values = self.values.transpose(0, 1).flatten(1, 2).contiguous(memory_format=torch.channels_last)
         return replace(self, values=values, images=True)
 
     def as_rows(self) -> Signal:
-        """Turns [B, C·channels, H, W] into [C, B, channels, H, W]."""
+        """Turn [B, C·channels, H, W] into [C, B, channels, H, W]."""
         if not self.images:
             return self
         batch, channels, *sides = self.values.shape
@@ -44,7 +44,7 @@ class Signal:
         return replace(self, values=values, images=False)
 
     def then(self, values: torch.Tensor) -> Signal:
-        """Answers with the same signal after a layer."""
+        """Return the same signal after a layer."""
         return replace(self, values=values)
 
 
@@ -54,15 +54,15 @@ class StackedLayer:
     parameters = 0
 
     def stack(self, parameters: Leaves, clients: int) -> Leaves:
-        """Copies the layer's parameters for each client, laid out as `forward` likes them."""
+        """Copie the layer's parameters for each client, laid out as `forward` likes them."""
         return []
 
     def unstack(self, leaves: Leaves, clients: int) -> Leaves:
-        """Answers with each parameter as [C, size], in the module's own order of elements."""
+        """Return each parameter as [C, size], in the module's own order of elements."""
         return [leaf.reshape(clients, -1) for leaf in leaves]
 
     def forward(self, signal: Signal, leaves: Leaves) -> Signal:
-        """Applies the layer."""
+        """Apply the layer."""
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
 
@@ -137,7 +137,7 @@ class StackedConv(StackedLayer):
         return signal.then(made)
 
     def _widened(self, signal: Signal) -> Signal:
-        """Adds channels of zeros while laying out the images, in one copy."""
+        """Add channels of zeros while laying out the images, in one copy."""
         rows, groups = signal.as_rows().values, self.layer.groups
         clients, batch, channels, height, width = rows.shape
         inputs = channels // groups

@@ -21,7 +21,7 @@ _KNOWN = {
 
 
 def stack_of(module: nn.Module, *, direct: bool = False) -> stacked.StackedSequence | None:
-    """Answers with the stacked form of a module, or None when some layer is not known.
+    """Return the stacked form of a module, or None when some layer is not known.
 
     With `direct`, convolutions that suit it are done by the kernel of direct_conv.py.
     """
@@ -92,7 +92,7 @@ def _known_sequence(layer: nn.Sequential, dropouts: list[KeyedDropout]) -> stack
 
 
 def _relu_after_pool(layers: list[stacked.StackedLayer]) -> list[stacked.StackedLayer]:
-    """Swaps ReLU behind a max-pool, which gives the same numbers for a quarter of the work."""
+    """Swap ReLU behind a max-pool, which gives the same numbers for a quarter of the work."""
     swapped = list(layers)
     for i, (first, second) in enumerate(pairwise(layers)):
         if _wraps(first, nn.ReLU) and _wraps(second, nn.MaxPool2d):

@@ -9,16 +9,16 @@ from torch.nn.functional import cross_entropy
 
 from fdsim.learning.local.samples import Samples
 from fdsim.learning.paths.compiled import Compiled
-from fdsim.learning.paths.execution import Manner
+from fdsim.learning.paths.execution import ExecutionOptions
 from fdsim.learning.paths.stack_loop import Leaves, StackLoop, Step
 
 Tensors = tuple[torch.Tensor, ...]
 
 
-class VmapPath(StackLoop):
+class VmapTrainer(StackLoop):
     """Trains a stack of clients by vmap over functional_call."""
 
-    def __init__(self, module: nn.Module, samples: Samples, how: Manner) -> None:
+    def __init__(self, module: nn.Module, samples: Samples, how: ExecutionOptions) -> None:
         super().__init__(module, samples, how)
         self.names = [slot.name for slot in self.slots.slots]
         mapped = vmap(grad_and_value(self._scaled_loss, has_aux=True))

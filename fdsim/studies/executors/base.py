@@ -54,10 +54,10 @@ class Executor(Protocol):
         """How many cells can run at the same time, now."""
 
     def submit(self, job: CellJob) -> None:
-        """Takes a cell; never more than `slots` at a time are given."""
+        """Take a cell; never more than `slots` at a time are given."""
 
     def wait(self, timeout_s: float) -> Sequence[Event]:
-        """Answers with what happened, after `timeout_s` at the latest."""
+        """Return what happened, after `timeout_s` at the latest."""
 
     def __enter__(self) -> Executor: ...
     def __exit__(

@@ -68,7 +68,7 @@ class LocalExecutor:
         return self._slots
 
     def submit(self, job: CellJob) -> None:
-        """Gives a cell to an idle worker, starting one where none is."""
+        """Give a cell to an idle worker, starting one where none is."""
         idle = next((w for w in self._workers.values() if w.cell is None), None)
         worker = idle or self._start(min(set(range(self._slots)) - set(self._workers)))
         worker.cell = job.cell
@@ -83,7 +83,7 @@ class LocalExecutor:
             return
 
     def wait(self, timeout_s: float) -> Sequence[Event]:
-        """Collects what workers have said, and notices those that died."""
+        """Collect what workers have said, and notice those that died."""
         ready = self._selector.select(0 if self._happened else timeout_s)
         for key, _ in ready:
             worker: _Worker = key.data
@@ -151,7 +151,7 @@ class LocalExecutor:
         return worker
 
     def _stop(self, workers: list[_Worker]) -> None:
-        """Closes the workers' input, which ends them; those that do not listen are killed."""
+        """Close the workers' input, which ends them; those that do not listen are killed."""
         for worker in workers:
             self._forget(worker)
         give_up_s = time.monotonic() + _GRACE_S

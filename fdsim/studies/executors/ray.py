@@ -82,7 +82,7 @@ class RayExecutor:
         return max(1, min(room, self._choices.workers or room))
 
     def submit(self, job: CellJob) -> None:
-        """Starts a cell as a task, after the trace it needs."""
+        """Start a cell as a task, after the trace it needs."""
         import ray
 
         examples = self._examples_of(job)
@@ -113,7 +113,7 @@ class RayExecutor:
         return {"scheduling_strategy": NodeAffinitySchedulingStrategy(others[0], soft=True)}
 
     def _examples_of(self, job: CellJob) -> Any:
-        """Puts a data set into the object store once, for all cells that use it."""
+        """Put a data set into the object store once, for all cells that use it."""
         import ray
 
         about = {key: value for key, value in job.scenario["data"].items() if key != "partition"}
@@ -123,7 +123,7 @@ class RayExecutor:
         return self._examples[key]
 
     def _trace_of(self, job: CellJob, examples: Any) -> Any:
-        """Answers with the trace as an object, made on the cluster once for all cells that share it."""
+        """Return the trace as an object, made on the cluster once for all cells that share it."""
         if job.scenario.get("telemetry", {}).get("events"):
             return None
         key = job.trace_key
@@ -136,7 +136,7 @@ class RayExecutor:
         return self._made[key]
 
     def wait(self, timeout_s: float) -> Sequence[Event]:
-        """Collects the cells that ended, one way or another."""
+        """Collect the cells that ended, one way or another."""
         import ray
 
         if self._running:
@@ -180,7 +180,7 @@ class RayExecutor:
 
 
 def name_among_studies(study: Path) -> str:
-    """Tells studies of one name in different folders apart."""
+    """Tell studies of one name in different folders apart."""
     return f"{study.name}-{hash_of(str(study.resolve()))[:8]}"
 
 

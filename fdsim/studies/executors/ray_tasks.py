@@ -57,7 +57,7 @@ class Answer:
 
 
 def make_trace_bytes(job: CellJob, examples: Examples) -> bytes:
-    """Simulates the trace of a cell and answers with its file."""
+    """Simulate the trace of a cell and return its file."""
     from fdsim.prepare import prepare
     from fdsim.progress import Silent
     from fdsim.run import make_trace
@@ -72,7 +72,7 @@ def make_trace_bytes(job: CellJob, examples: Examples) -> bytes:
 def run_and_deliver(
     job: CellJob, delivery: Delivery, examples: Examples, trace: tuple[str, bytes] | None, begun: bytes | None
 ) -> Answer:
-    """Runs a cell, or what is left of it, and delivers its folder. Exceptions of the cell are answers, not crashes."""
+    """Run a cell, or what is left of it, and deliver its folder. Exceptions of the cell are answers, not crashes."""
     import ray
 
     where = f"{socket.gethostname()}, process {os.getpid()}"
@@ -106,7 +106,7 @@ def run_and_deliver(
 
 
 def _scenario(job: CellJob, examples: Examples) -> Scenario:
-    """Makes the job's scenario, with its data taken from the object store instead of from disk or the network."""
+    """Make the job's scenario, with its data taken from the object store instead of from disk or the network."""
     from fdsim.scenario import parse_scenario
 
     for place in job.import_from:
@@ -134,7 +134,7 @@ def _deliver(folder: Path, cell: str, delivery: Delivery) -> bytes | None:
 
 
 def _unfinished(folder: Path, delivery: Delivery) -> bytes | None:
-    """Sends an unfinished cell home with its checkpoint, so that it can go on elsewhere."""
+    """Send an unfinished cell home with its checkpoint, so that it can go on elsewhere."""
     if delivery.results == "shared" or not (folder / "run.json").exists():
         return None
     return pack(folder)

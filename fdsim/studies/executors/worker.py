@@ -30,7 +30,7 @@ class _Stop:
 
 
 def main() -> None:
-    """Runs cells until standard input closes."""
+    """Run cells until standard input closes."""
     answers = _take_standard_output()
     jobs: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
     stop = _Stop()
@@ -54,7 +54,7 @@ def _take_standard_output() -> TextIO:
 
 
 def _listen(jobs: queue.SimpleQueue[dict[str, Any] | None], stop: _Stop) -> None:
-    """Passes jobs on; the end of input, which a killed driver causes as well, stops a cell that is running."""
+    """Pass jobs on; the end of input, which a killed driver causes as well, stops a cell that is running."""
     for line in sys.stdin:
         jobs.put(json.loads(line))
     stop.asked = True

@@ -23,7 +23,7 @@ _STATES = {"AVL_TRAIN": True, "AVL_EVAL": False, "UN_AVL": False}
 
 
 def read_fedscale(path: Path | str) -> list[Observed]:
-    """Reads a FedScale availability file, JSON by its name's ending, otherwise a pickle."""
+    """Read a FedScale availability file, JSON by its name's ending, otherwise a pickle."""
     path = Path(path)
     if path.suffix == ".json":
         try:

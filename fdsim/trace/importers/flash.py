@@ -32,7 +32,7 @@ _EVENTS: dict[str, dict[str, bool]] = {
 
 
 def read_flash(path: Path | str) -> list[Observed]:
-    """Reads a FLASH JSON file."""
+    """Read a FLASH JSON file."""
     path = Path(path)
     try:
         devices = json.loads(path.read_text(encoding="utf-8"))

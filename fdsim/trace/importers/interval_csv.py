@@ -21,7 +21,7 @@ COLUMNS = ("device", "state", "start_s", "end_s")
 
 
 def read_interval_csv(path: Path | str) -> list[Observed]:
-    """Reads a CSV of intervals."""
+    """Read a CSV of intervals."""
     found: dict[str, dict[str, list[tuple[float, float]]]] = {}
     try:
         with open(path, newline="", encoding="utf-8") as file:

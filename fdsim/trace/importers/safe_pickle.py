@@ -22,7 +22,7 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def load_plain_pickle(path: Path | str) -> Any:
-    """Reads a pickle of plain values; anything else is refused before it can run."""
+    """Read a pickle of plain values; anything else is refused before it can run."""
     try:
         with open(path, "rb") as file:
             return _PlainUnpickler(file).load()

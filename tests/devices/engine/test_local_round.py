@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fdsim.devices.config.outages import Cell, Trouble
+from fdsim.devices.config.outages import Cell, Outage
 from fdsim.devices.config.server import Server
-from fdsim.devices.config.simulation import FleetSetting
+from fdsim.devices.config.simulation import SimulationConfig
 from fdsim.devices.engine.world import simulate
 from fdsim.errors import RunError
 from fdsim.trace import Network, Outcome, TraceRound
@@ -234,8 +234,8 @@ def test_a_crash_loses_the_work_and_the_device_recovers() -> None:
 def test_a_power_cut_hits_a_whole_site_and_nobody_else() -> None:
     """From 5 to 65 s the site has neither power nor Wi-Fi."""
     fleet = (group(site="home", usage=IN, count=2), group(usage=IN))
-    cut = Trouble(site="home", takes=("power", "wifi"), at_s=(5.0,), lasts_s=60.0)
-    rounds, log = live(fleet, trouble=(cut,), eligibility=CHARGING, rounds=2, round_interval_s=70.0)
+    cut = Outage(site="home", takes=("power", "wifi"), at_s=(5.0,), lasts_s=60.0)
+    rounds, log = live(fleet, outages=(cut,), eligibility=CHARGING, rounds=2, round_interval_s=70.0)
     assert [ending(rounds[0], c) for c in range(3)] == [("outage", "train", 5.0)] * 2 + [
         ("completed", "upload", 14.0)
     ]
@@ -249,8 +249,8 @@ def test_a_power_cut_hits_a_whole_site_and_nobody_else() -> None:
 
 
 def test_random_outages_are_shared() -> None:
-    storm = Trouble(every_s=40.0, lasts_s=20.0)
-    rounds, log = live(group(count=3), trouble=(storm,), rounds=30, round_interval_s=30.0)
+    storm = Outage(every_s=40.0, lasts_s=20.0)
+    rounds, log = live(group(count=3), outages=(storm,), rounds=30, round_interval_s=30.0)
     by_client = [[(t, v) for t, c, what, v in log if what == "outage" and c == client] for client in range(3)]
     assert by_client[0] == by_client[1] == by_client[2] != []
     assert {ending(made)[0] for made in rounds} == {"completed", "outage"}
@@ -332,7 +332,7 @@ def test_the_clock_starts_at_the_hour_it_is_told() -> None:
 def test_a_law_of_ones_own_that_gives_nonsense_stops_the_run() -> None:
     bad = group(connectivity=Link(timetable=(("wifi", 5.0), ("none", -1.0))))
     with pytest.raises(RunError, match=r"client 0 gave a spell of -1\.0 s"):
-        list(simulate(FleetSetting((bad,), Server(), workload(1), 1, 1)))
+        list(simulate(SimulationConfig((bad,), Server(), workload(1), 1, 1)))
 
 
 @pytest.mark.parametrize("start_s", [1010.1, 1010.2, 1010.3, 1010.4, 1010.6, 1010.7])

@@ -1,4 +1,4 @@
-"""Devices that live through many rounds at once answer as they would round by round."""
+"""Devices that live through many rounds at once result as they would round by round."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 
 from fdsim.bench.fleet import small_work
 from fdsim.devices.config.fleet import DeviceGroup
-from fdsim.devices.config.outages import Cell, Trouble
+from fdsim.devices.config.outages import Cell, Outage
 from fdsim.devices.config.server import Server
-from fdsim.devices.config.simulation import FleetSetting
-from fdsim.devices.engine import lookahead as foresight
-from fdsim.devices.engine import round_ledger as roll_call
+from fdsim.devices.config.simulation import SimulationConfig
+from fdsim.devices.engine import lookahead as lookahead
+from fdsim.devices.engine import round_ledger as round_ledger
 from fdsim.devices.engine import world
 from fdsim.devices.engine.world import World
 from fdsim.devices.models.battery import Flow, Tapered, falls_straight
@@ -29,7 +29,7 @@ SERVERS: dict[str, dict[str, Any]] = {
 }
 
 
-def setting(server: dict[str, Any], rounds: int = 20) -> FleetSetting:
+def config(server: dict[str, Any], rounds: int = 20) -> SimulationConfig:
     """Phones alone, phones that crash under a cell with outages, and phones that charge at night."""
     crash = {"every_s": 4000.0, "recovers_s": 600.0}
     tables: list[dict[str, Any]] = [
@@ -37,35 +37,35 @@ def setting(server: dict[str, Any], rounds: int = 20) -> FleetSetting:
         {"profile": "flash2020", "count": 10, "site": "s", "cell": "c", "crash": crash},
         {"profile": "us_nightly", "count": 10},
     ]
-    return FleetSetting(
+    return SimulationConfig(
         tuple(DeviceGroup.model_validate(table) for table in tables),
         Server.model_validate(server),
         small_work(50),
         rounds,
         4,
-        (Trouble(site="s", takes=("power", "wifi"), every_s=5000.0, lasts_s=900.0),),
+        (Outage(site="s", takes=("power", "wifi"), every_s=5000.0, lasts_s=900.0),),
         (Cell(name="c", down_bps=2e7, up_bps=1e7),),
     )
 
 
-def lived(made: FleetSetting) -> list[Any]:
+def lived(made: SimulationConfig) -> list[Any]:
     """All columns of all rounds, when each was closed, and what the devices are like in the end."""
     found: list[Any] = []
     alive = World(made)
     for round_index in range(made.rounds):
         found += [*vars(alive.next_round(round_index)).values(), float(alive.env.now)]
-    for device in (participant.device for participant in alive.participants):
+    for device in (process.device for process in alive.processes):
         found += [device.t_s, device.charge_j, device.spent_j, device.changes, device.next_s]
     return found
 
 
 @pytest.mark.parametrize("server", SERVERS)
 def test_the_same_to_the_last_bit_round_by_round(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = setting(SERVERS[server])
-    assert foresight.is_possible(made)
+    made = config(SERVERS[server])
+    assert lookahead.is_possible(made)
     expected = lived(made)
     for rounds_at_once in (1, 7):
-        monkeypatch.setattr(foresight, "MOST_ROUNDS", rounds_at_once)
+        monkeypatch.setattr(lookahead, "MOST_ROUNDS", rounds_at_once)
         for a, b in zip(lived(made), expected, strict=True):
             np.testing.assert_array_equal(a, b)
     monkeypatch.setattr(world, "is_possible", lambda _: False)
@@ -79,7 +79,7 @@ def test_the_same_to_the_last_bit_round_by_round(server: str, monkeypatch: pytes
     ids=["asked by what they are like", "rounds that may start late"],
 )
 def test_nothing_is_foreseen_that_cannot_be_known(server: dict[str, Any]) -> None:
-    assert not foresight.is_possible(setting(server))
+    assert not lookahead.is_possible(config(server))
 
 
 def test_a_device_goes_on_after_a_round_that_the_clock_had_to_decide() -> None:
@@ -100,17 +100,17 @@ def test_a_device_goes_on_after_a_round_that_the_clock_had_to_decide() -> None:
 
 
 def test_the_few_asked_are_lived_through_and_nobody_else() -> None:
-    made = setting({"selection": {"kind": "random", "clients_per_round": 1}}, rounds=2)
+    made = config({"selection": {"kind": "random", "clients_per_round": 1}}, rounds=2)
     alive = World(dataclasses.replace(made, workload=workload(50)))
     asked = {int(alive.next_round(index).selected[0]) for index in range(2)}
-    assert {p.device.client for p in alive.participants if p.device.t_s > 0.0} <= asked
+    assert {p.device.client for p in alive.processes if p.device.t_s > 0.0} <= asked
 
 
 def test_rows_are_packed_as_they_are_read() -> None:
-    refused = np.frombuffer(roll_call.pack_refused(7, 3, 2, 0.5), roll_call.REFUSED)
+    refused = np.frombuffer(round_ledger.pack_refused(7, 3, 2, 0.5), round_ledger.REFUSED)
     assert refused.tolist() == [(7, 3, 2, 0.5)]
     completed = np.frombuffer(
-        roll_call.pack_completed(7, 1, 0.5, 0.4, 2.0, 12.0, 14.0, 130.0), roll_call.COMPLETED
+        round_ledger.pack_completed(7, 1, 0.5, 0.4, 2.0, 12.0, 14.0, 130.0), round_ledger.COMPLETED
     )
     assert completed.tolist() == [(7, 1, 0.5, 0.4, 2.0, 12.0, 14.0, 130.0)]
 
@@ -134,9 +134,9 @@ def test_a_battery_law_of_ones_own_is_always_asked() -> None:
 def test_a_large_fleet_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fifty phones, told in parts of twenty: while they are built, then while they live up to the last round."""
     monkeypatch.setattr(world, "PART", 20)
-    monkeypatch.setattr(foresight, "PART", 20)
+    monkeypatch.setattr(lookahead, "PART", 20)
     told: list[tuple[float, float | None]] = []
-    made = setting({}, rounds=3)
+    made = config({}, rounds=3)
     times: list[float] = []
     for _ in world.simulate(made, on_time=times.append, on_part=lambda frac, to_s: told.append((frac, to_s))):
         pass

@@ -9,10 +9,10 @@ import pytest
 from pydantic import ValidationError
 
 from fdsim.devices.config.fleet import DeviceGroup
-from fdsim.devices.config.outages import Cell, Trouble
+from fdsim.devices.config.outages import Cell, Outage
 from fdsim.devices.config.profiles import about, names, profile, sources
 from fdsim.devices.config.server import Server
-from fdsim.devices.config.simulation import FleetSetting
+from fdsim.devices.config.simulation import SimulationConfig
 from fdsim.devices.engine.world import simulate
 from fdsim.devices.models.connectivity import AlwaysOn
 from fdsim.errors import ScenarioError
@@ -110,31 +110,31 @@ def test_bad_servers_are_refused(fields: dict[str, Any]) -> None:
         {"lasts_s": -5, "every_s": 1},
     ],
 )
-def test_bad_trouble_is_refused(fields: dict[str, Any]) -> None:
+def test_bad_outages_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
-        Trouble.model_validate(fields)
+        Outage.model_validate(fields)
 
 
 @pytest.mark.parametrize(
-    ("setting", "word"),
+    ("config", "word"),
     [
         ({"fleet": ({"cell": "tower"},)}, "no cell called 'tower'"),
-        ({"trouble": ({"site": "hom", "every_s": 1, "lasts_s": 1},), "fleet": ({"site": "home"},)}, "'home'"),
+        ({"outages": ({"site": "hom", "every_s": 1, "lasts_s": 1},), "fleet": ({"site": "home"},)}, "'home'"),
         ({"server": {"deadline_s": 0.05}}, "shorter than"),
         ({"cells": ({"name": "a", "down_bps": 1, "up_bps": 1},) * 2}, "twice"),
         ({"clients": 5}, "5 clients"),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused(setting: dict[str, Any], word: str) -> None:
-    fleet = tuple(DeviceGroup.model_validate({"count": 2, **g}) for g in setting.get("fleet", ({},)))
-    made = FleetSetting(
+def test_a_setting_that_cannot_be_is_refused(config: dict[str, Any], word: str) -> None:
+    fleet = tuple(DeviceGroup.model_validate({"count": 2, **g}) for g in config.get("fleet", ({},)))
+    made = SimulationConfig(
         fleet,
-        Server.model_validate(setting.get("server", {})),
-        workload(setting.get("clients", sum(g.count for g in fleet))),
+        Server.model_validate(config.get("server", {})),
+        workload(config.get("clients", sum(g.count for g in fleet))),
         1,
         1,
-        tuple(Trouble.model_validate(t) for t in setting.get("trouble", ())),
-        tuple(Cell.model_validate(c) for c in setting.get("cells", ())),
+        tuple(Outage.model_validate(t) for t in config.get("outages", ())),
+        tuple(Cell.model_validate(c) for c in config.get("cells", ())),
     )
     with pytest.raises(ScenarioError, match=word):
         list(simulate(made))
@@ -145,7 +145,7 @@ def test_adding_devices_moves_nobody() -> None:
     rounds = []
     for count in (4, 9):
         fleet = (DeviceGroup.model_validate({"count": count}),)
-        rounds.append(list(simulate(FleetSetting(fleet, Server(), workload(count), 10, 3))))
+        rounds.append(list(simulate(SimulationConfig(fleet, Server(), workload(count), 10, 3))))
     for small, large in zip(*rounds, strict=True):
         np.testing.assert_array_equal(small.outcome, large.outcome[:4])
         np.testing.assert_array_equal(small.soc_end, large.soc_end[:4])
@@ -153,5 +153,5 @@ def test_adding_devices_moves_nobody() -> None:
 
 def test_another_seed_is_another_fleet() -> None:
     fleet = (DeviceGroup.model_validate({"count": 20}),)
-    a, b = (list(simulate(FleetSetting(fleet, Server(), workload(20), 5, seed))) for seed in (1, 2))
+    a, b = (list(simulate(SimulationConfig(fleet, Server(), workload(20), 5, seed))) for seed in (1, 2))
     assert any((x.outcome != y.outcome).any() for x, y in zip(a, b, strict=True))

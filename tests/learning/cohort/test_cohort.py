@@ -85,7 +85,7 @@ def trainer(net, training, *, shape=(1, 4, 4), indices=UNEQUAL, **acceleration):
 
 
 def results(cohort, clients=range(6), round_index=2, **keywords):
-    """Updates and losses in the order of the clients."""
+    """Update and losses in the order of the clients."""
     chunks = list(cohort.train(cohort.initial(), np.array(clients), round_index, **keywords))
     order = np.argsort(np.concatenate([chunk.clients for chunk in chunks]))
     return (
@@ -179,7 +179,7 @@ def test_company_and_order_change_nothing():
 
 
 def test_repeats_to_the_bit():
-    """Two trainers made alike give the same bits in float32, in lanes."""
+    """Two trainers made alike give the same bits in float32, in workers."""
     first, second = (trainer(CifarCnn(), TINY, shape=(3, 16, 16), precision="float32") for _ in range(2))
     assert results(first)[0].equal(results(second)[0])
 

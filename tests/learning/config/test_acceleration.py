@@ -16,13 +16,13 @@ from fdsim.catalogue import MENU, build
 from fdsim.data.datasets import Synthetic
 from fdsim.errors import ScenarioError
 from fdsim.learning.cohort.cohort import CohortTrainer
-from fdsim.learning.cohort.workers import Lane
+from fdsim.learning.cohort.workers import Worker
 from fdsim.learning.config.acceleration import Acceleration
 from fdsim.learning.config.training import Training
-from fdsim.learning.counterfactual import pour
+from fdsim.learning.counterfactual import add_weighted_
 from fdsim.learning.nets.library import CifarCnn, DepthwiseCnn, Mlp
-from fdsim.learning.similarity import Gallery, blocks_of
-from fdsim.strategies.base import Comparison, Setting
+from fdsim.learning.similarity import UpdateComparer, blocks_of
+from fdsim.strategies.base import Comparison, Federation
 
 INDICES = tuple(np.split(np.arange(60), [5, 12, 30, 31, 50]))
 HARD = Training(local_epochs=1, batch_size=4, momentum=0.9, weight_decay=0.1, proximal_mu=0.1, clip_norm=1.0)
@@ -50,7 +50,7 @@ class Waits(TorchDispatchMode):
 def test_training_never_makes_the_host_wait(path):
     cohort = trainer(DepthwiseCnn(width=8, dropout=0.1), device="cpu", path=path, stack_size=3)
     # The counter sees one thread only.
-    cohort._lanes = [Lane(lane.path, lane.accelerator, inline=True) for lane in cohort._lanes]
+    cohort._workers = [Worker(worker.path, worker.accelerator, inline=True) for worker in cohort._workers]
     with Waits() as waits:
         chunks = list(cohort.train(cohort.initial(), np.arange(6), 0, work_frac=np.full(6, 0.7)))
     assert len(chunks) == 2
@@ -80,26 +80,26 @@ def test_no_stray_cpu_tensor(net, path):
 def test_a_round_with_similarity_and_blending_has_no_stray_cpu_tensor(sketch_dim):
     """Training, comparing, blending and the server's step on the meta device."""
     cohort = trainer(CifarCnn(), device="meta", stack_size=4)
-    setting = Setting(
+    federation = Federation(
         clients=6,
         rounds=1,
         parameters=cohort.parameters,
         seed=0,
-        share=np.full(6, 1 / 6),
+        client_weight=np.full(6, 1 / 6),
         true_cluster=None,
         accelerator=cohort.accelerator,
         dtype=cohort.dtype,
     )
-    gallery = Gallery(Comparison(sketch_dim=sketch_dim), setting)
+    comparer = UpdateComparer(Comparison(sketch_dim=sketch_dim), federation)
     wanted = ~np.eye(6, dtype=bool)
     wanted[5], wanted[:, 5] = False, False  # client 5 is compared with nobody
-    gallery.begin(0, blocks_of(wanted, 6), arrived=6)
+    comparer.begin(0, blocks_of(wanted, 6), active=6)
     params = cohort.initial()
     update = torch.zeros_like(params)
     for chunk in cohort.train(params, np.arange(6), 0):
-        pour(update, np.full(len(chunk.clients), 1 / 6), chunk.updates)
-        gallery.add(chunk.clients, chunk.updates)
-    products = gallery.products()
+        add_weighted_(update, np.full(len(chunk.clients), 1 / 6), chunk.updates)
+        comparer.add(chunk.clients, chunk.updates)
+    products = comparer.products()
     assert products.device.type == "meta"
     for kind in MENU["optimiser"]:
         optimiser = build("optimiser", kind)
@@ -108,9 +108,9 @@ def test_a_round_with_similarity_and_blending_has_no_stray_cpu_tensor(sketch_dim
 
 
 def test_several_accelerators_share_a_cohort():
-    """Two lanes on two (ghost) accelerators; updates come back to the first."""
+    """Two workers on two (ghost) accelerators; updates come back to the first."""
     cohort = trainer(CifarCnn(), device=("meta", "meta"))
-    assert len(cohort._lanes) == 2
+    assert len(cohort._workers) == 2
     chunks = list(cohort.train(cohort.initial(), np.arange(6), 0))
     assert sorted(np.concatenate([chunk.clients for chunk in chunks]).tolist()) == list(range(6))
 
@@ -121,10 +121,10 @@ def test_lanes_do_not_change_the_result(monkeypatch):
     torch.set_num_threads(2)
     try:
         two = trainer(CifarCnn(), device="cpu", stack_size=3)
-        assert two.plan.lanes == 2
+        assert two.plan.workers == 2
         torch.set_num_threads(1)
         one = trainer(CifarCnn(), device="cpu", stack_size=3)
-        assert one.plan.lanes == 1
+        assert one.plan.workers == 1
         for a, b in zip(
             two.train(two.initial(), np.arange(6), 0), one.train(one.initial(), np.arange(6), 0), strict=True
         ):

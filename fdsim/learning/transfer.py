@@ -7,18 +7,18 @@ import torch
 from torch import Tensor
 
 
-class Parcel:
+class HostTransfer:
     """Collects small tensors on the accelerator and brings them to the host in one transfer."""
 
     def __init__(self) -> None:
         self._tensors: dict[str, Tensor] = {}
 
     def put(self, name: str, tensor: Tensor) -> None:
-        """Adds a tensor under a name."""
+        """Add a tensor under a name."""
         self._tensors[name] = tensor
 
     def fetch(self) -> dict[str, np.ndarray]:
-        """Waits for the accelerator and answers with everything as float64 arrays."""
+        """Wait for the accelerator and return everything as float64 arrays."""
         flat = (
             torch.cat([tensor.reshape(-1) for tensor in self._tensors.values()])
             .cpu()
