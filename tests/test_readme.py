@@ -23,7 +23,7 @@ def blocks(language: str) -> list[str]:
 
 
 def checkout(target: Path) -> Path:
-    """Copie what git would give a newcomer: the tracked files, as they are now."""
+    """Copy what git would give a newcomer: the tracked files, as they are now."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
     if listed.returncode:
         shutil.copytree(ROOT, target, ignore=shutil.ignore_patterns("runs", "studies", ".git", ".*cache"))

@@ -193,7 +193,7 @@ def _clusters(
 
 
 def _cluster_count(similarity: np.ndarray) -> int:
-    """Guesse the number of clusters: that with the most friends each client has above its row's largest gap."""
+    """Guess the number of clusters: that with the most friends each client has above its row's largest gap."""
     circles = []
     for row in similarity:
         scores = np.sort(row[np.isfinite(row)])[::-1]

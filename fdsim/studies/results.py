@@ -79,7 +79,7 @@ class RemoteFolder:
             ) from None
 
     def put(self, folder: Path, name: str) -> None:
-        """Copie a run folder to `name`; its manifest last."""
+        """Copy a run folder to `name`; its manifest last."""
         paths = [p for p in files_in(folder) if p.relative_to(folder).parts[0] not in (TEMPORARY, LOCK_NAME)]
         try:
             for path in sorted(paths, key=lambda p: p.name == RUN_MANIFEST):

@@ -44,7 +44,7 @@ class StackLoop:
         self.how, self.loss_scale = how, how.loss_scale
 
     def stack(self, start: torch.Tensor, clients: int) -> Leaves:
-        """Copie the parameters [P] for each client, laid out as the path likes them, clients first."""
+        """Copy the parameters [P] for each client, laid out as the path likes them, clients first."""
         raise NotImplementedError(f"{type(self).__name__} has no stack")
 
     def unstack(self, leaves: Leaves, clients: int) -> Leaves:
