@@ -93,11 +93,11 @@ def _sources(folder: Path) -> list[_Source]:
     if study.is_file():
         about = json.loads(study.read_text(encoding="utf-8"))
         found = []
-        for cell in about["cells"]:
-            case = {"case": cell["case"]} if cell.get("case") is not None else {}
-            place = folder / cell["folder"]
+        for trial in about["trials"]:
+            case = {"case": trial["case"]} if trial.get("case") is not None else {}
+            place = folder / trial["folder"]
             if (place / "run.json").is_file() and any((place / "rounds").glob("**/*.parquet")):
-                found.append(_Source(place, {**case, **cell["settings"]}))
+                found.append(_Source(place, {**case, **trial["settings"]}))
         return found
     if not (folder / "run.json").is_file():
         raise RunFolderError(

@@ -31,7 +31,7 @@ def scenario_listing(data: RunData) -> Listing:
 
 
 def study_listing(study: StudyData) -> Listing:
-    """List a study's cells and its resolved file."""
+    """List a study's trials and its resolved file."""
     facts = [
         ("study", study.name),
         ("fdsim", str(study.about.get("fdsim", ""))),
@@ -39,9 +39,12 @@ def study_listing(study: StudyData) -> Listing:
         ("last change", str(study.about.get("updated_at", ""))),
     ]
     facts += [
-        (f"cell {cell['id']}", f"{cell['status']}, scenario {cell['scenario_hash']}, in {cell['folder']}")
-        for cell in study.cells
+        (
+            f"trial {trial['id']}",
+            f"{trial['status']}, scenario {trial['scenario_hash']}, in {trial['folder']}",
+        )
+        for trial in study.trials
     ]
     path = study.folder / "study.toml"
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    return Listing("The study, its cells and hashes", "Every cell is an ordinary run folder.", facts, text)
+    return Listing("The study, its trials and hashes", "Every trial is an ordinary run folder.", facts, text)

@@ -1,4 +1,4 @@
-"""What a study's report is drawn from: its cells, gathered into cases of several seeds."""
+"""What a study's report is drawn from: its trials, gathered into cases of several seeds."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class StudyData:
         return str(self.about.get("name", self.folder.name))
 
     @property
-    def cells(self) -> list[dict[str, Any]]:
-        """What study.json says of each cell."""
-        return list(self.about["cells"])
+    def trials(self) -> list[dict[str, Any]]:
+        """What study.json says of each trial."""
+        return list(self.about["trials"])
 
     @property
     def looks(self) -> dict[str, tuple[str, str]]:
@@ -55,7 +55,7 @@ class StudyData:
 
 
 def case_name(settings: Mapping[str, Any], case: object = None) -> str:
-    """Name a cell's case by what was swept; a key is cut to its last part where that says enough."""
+    """Name a trial's case by what was swept; a key is cut to its last part where that says enough."""
     lasts = [key.rsplit(".", 1)[-1] for key in settings]
     parts = [] if case is None else [str(case)]
     for (key, value), last in zip(settings.items(), lasts, strict=True):
@@ -73,13 +73,13 @@ def gather_study(folder: Path) -> StudyData:
     tables: dict[tuple[str, str], list[pd.DataFrame]] = {}
     kinds: dict[str, str] = {}
     examples: list[tuple[str, Path]] = []
-    for cell in about["cells"]:
-        place = folder / cell["folder"]
+    for trial in about["trials"]:
+        place = folder / trial["folder"]
         if not (place / "run.json").is_file():
             continue
         run = fdsim.open_run(place)
         rounds = run.rounds
-        case = case_name(cell["settings"], cell.get("case"))
+        case = case_name(trial["settings"], trial.get("case"))
         for label in run.strategies:
             rows = rounds[rounds["strategy"] == label].sort_values("round")
             if len(rows):
@@ -90,7 +90,7 @@ def gather_study(folder: Path) -> StudyData:
             examples.append((case, place))
     if not tables:
         raise RunFolderError(
-            str(folder), "no cell of the study has finished a round yet", "let the study go on and try again"
+            str(folder), "no trial of the study has finished a round yet", "let the study go on and try again"
         )
     looks = strategy_looks(list(kinds), list(kinds.values()))
     case, place = examples[0]

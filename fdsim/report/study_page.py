@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def study_page(study: StudyData) -> Page:
     """Lay out the report of a study."""
-    seeds = sorted({cell["seed"] for cell in study.cells})
+    seeds = sorted({trial["seed"] for trial in study.trials})
     cases = list(_groups(study))
     tables = study.example.tables
     clients = study.example.presence.clients if study.example.presence is not None else 0
@@ -95,11 +95,11 @@ def _groups(study: StudyData) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def _status(study: StudyData) -> str:
-    states = [str(cell["status"]) for cell in study.cells]
+    states = [str(trial["status"]) for trial in study.trials]
     if all(state == "complete" for state in states):
         return ""
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    return f"Unfinished: of {len(states)} cells {counts}."
+    return f"Unfinished: of {len(states)} trials {counts}."
 
 
 def _final(rows: pd.DataFrame) -> dict[str, Any]:

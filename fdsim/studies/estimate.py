@@ -11,7 +11,7 @@ import numpy as np
 
 from fdsim.prepare import Prepared, prepare
 from fdsim.scenario import Scenario, hash_of
-from fdsim.studies.plan import Cell
+from fdsim.studies.plan import Trial
 from fdsim.trace import TraceRound
 
 #: Bytes of zstd Parquet, as measured on finished runs: a file's own overhead, and what a row adds.
@@ -21,22 +21,22 @@ _TRACE_FILE, _TRACE_ROW = 15_000, 30
 _SIMILARITY_FILE, _PAIR_ROW = 10_000, 11
 _RUN_FILES = 6_000
 
-#: How many different kinds of cell are tried; others are scaled by their arithmetic.
+#: How many different kinds of trial are tried; others are scaled by their arithmetic.
 _TRIED_KINDS = 4
 _TRIED_ROUNDS = 5
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one cell takes."""
+    """What one trial takes."""
 
     seconds: float
     disk_bytes: int
 
 
-def disk_bytes(cell: Cell) -> int:
-    """Bytes of a cell's finished run folder; its trace is shared and counted once per study."""
-    scenario = cell.scenario
+def disk_bytes(trial: Trial) -> int:
+    """Bytes of a trial's finished run folder; its trace is shared and counted once per study."""
+    scenario = trial.scenario
     rows = scenario.rounds * scenario.clients
     snapshots = (
         scenario.rounds // scenario.telemetry.similarity_every if scenario.telemetry.similarity_every else 0
@@ -51,13 +51,13 @@ def disk_bytes(cell: Cell) -> int:
     return total
 
 
-def trace_bytes(cell: Cell) -> int:
+def trace_bytes(trial: Trial) -> int:
     """Bytes of a trace."""
-    return _TRACE_FILE + _TRACE_ROW * cell.scenario.rounds * cell.scenario.clients
+    return _TRACE_FILE + _TRACE_ROW * trial.scenario.rounds * trial.scenario.clients
 
 
-def estimate(cells: Sequence[Cell], *, threads: int, device: str | None = None) -> dict[str, Estimate]:
-    """Estimate every cell by trying a round of some of them, which takes seconds."""
+def estimate(trials: Sequence[Trial], *, threads: int, device: str | None = None) -> dict[str, Estimate]:
+    """Estimate every trial by trying a round of some of them, which takes seconds."""
     import torch
 
     before = torch.get_num_threads()
@@ -66,23 +66,23 @@ def estimate(cells: Sequence[Cell], *, threads: int, device: str | None = None) 
         tried: dict[str, float] = {}
         seconds_per_flop = 0.0
         found: dict[str, Estimate] = {}
-        for cell in sorted(cells, key=lambda c: -c.work):
-            kind = _kind(cell.scenario)
+        for trial in sorted(trials, key=lambda c: -c.work):
+            kind = _kind(trial.scenario)
             if kind not in tried and len(tried) < _TRIED_KINDS:
-                prepared = prepare(cell.scenario)
+                prepared = prepare(trial.scenario)
                 tried[kind] = _seconds(prepared, device)
                 seconds_per_flop = max(seconds_per_flop, tried[kind] / max(1.0, _flops(prepared)))
-        for cell in cells:
-            known = tried.get(_kind(cell.scenario))
-            seconds = known if known is not None else seconds_per_flop * _flops(prepare(cell.scenario))
-            found[cell.id] = Estimate(seconds, disk_bytes(cell))
+        for trial in trials:
+            known = tried.get(_kind(trial.scenario))
+            seconds = known if known is not None else seconds_per_flop * _flops(prepare(trial.scenario))
+            found[trial.id] = Estimate(seconds, disk_bytes(trial))
         return found
     finally:
         torch.set_num_threads(before)
 
 
 def _kind(scenario: Scenario) -> str:
-    """Cells that differ in nothing but luck take alike: the seed does not count."""
+    """Trials that differ in nothing but luck take alike: the seed does not count."""
     return hash_of({**scenario.as_tables(), "seed": 0})
 
 

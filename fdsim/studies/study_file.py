@@ -50,10 +50,10 @@ class StudyTable(Table):
     cases: dict[str, Settings] = Field(
         default_factory=dict, description="named variants, each a table of keys"
     )
-    one_strategy_per_cell: bool = Field(
-        default=False, description="give every strategy a cell of its own; they share traces"
+    one_strategy_per_trial: bool = Field(
+        default=False, description="give every strategy a trial of its own; they share traces"
     )
-    retries: NonNegativeInt = Field(default=2, description="how often a cell that failed is tried again")
+    retries: NonNegativeInt = Field(default=2, description="how often a trial that failed is tried again")
     threads_per_run: PositiveInt = Field(
         default=1, description="CPU threads of one run; the same number gives the same digits"
     )
@@ -110,7 +110,7 @@ class StudyTable(Table):
 
     @property
     def swept(self) -> tuple[str, ...]:
-        """Every key that some cell sets, in the order of the file."""
+        """Every key that some trial sets, in the order of the file."""
         return tuple(
             dict.fromkeys([*(k for case in self.cases.values() for k in case), *self.zip, *self.grid])
         )
@@ -156,7 +156,7 @@ def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def load_study(path: Path | str, overrides: Sequence[str] = ()) -> StudyFile:
-    """Read a study file, its base scenario and `key=value` overrides, without looking at the cells yet."""
+    """Read a study file, its base scenario and `key=value` overrides, without looking at the trials yet."""
     path = Path(path)
     layers = read_layers(path)
     tables = dict(layers.tables)

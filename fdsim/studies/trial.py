@@ -1,4 +1,4 @@
-"""Running one cell, wherever that happens: in a worker process here or on another machine."""
+"""Running one trial, wherever that happens: in a worker process here or on another machine."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from fdsim.scenario import Scenario
     from fdsim.telemetry.schema import RoundRow
 
-#: How long to wait for another process to let go of the cell's folder: workers outlive a killed driver for a moment.
+#: How long to wait for another process to let go of the trial's folder: workers outlive a killed driver for a moment.
 _PATIENCE_S = 20.0
 
 
 @dataclass(frozen=True)
-class CellJob:
+class TrialJob:
     """All a worker needs to know, as plain values that travel between processes and machines."""
 
-    cell: str
+    trial: str
     scenario: dict[str, Any]
     folder: str
-    """The cell's run folder."""
+    """The trial's run folder."""
     traces: str
     """The folder of the shared trace cache."""
     trace_key: str
@@ -36,8 +36,8 @@ class CellJob:
     device: str | None = None
 
 
-class Progress(Silent):
-    """Tells how much of a cell is done, not more often than `every_s`."""
+class TrialProgress(Silent):
+    """Tells how much of a trial is done, not more often than `every_s`."""
 
     def __init__(
         self, tell: Callable[[float], None], rounds: int, strategies: Sequence[str], every_s: float = 0.25
@@ -53,23 +53,23 @@ class Progress(Silent):
             self._tell((before + row.round + 1) / (self._rounds * len(self._strategies)))
 
 
-def run_cell(
-    job: CellJob, tell: Callable[[float], None] = lambda frac: None, *, scenario: Scenario | None = None
+def run_trial(
+    job: TrialJob, tell: Callable[[float], None] = lambda frac: None, *, scenario: Scenario | None = None
 ) -> float:
-    """Run a cell, or what is left of it, and return the real time it took; `scenario` where it is made already."""
+    """Run a trial, or what is left of it, and return the real time it took; `scenario` where it is made already."""
     began_s = time.perf_counter()
     for place in job.import_from:
         import_also_from(Path(place))
     from fdsim.run import RunChoices, run_scenario
     from fdsim.scenario import parse_scenario
 
-    scenario = scenario or parse_scenario(job.scenario, job.cell)
+    scenario = scenario or parse_scenario(job.scenario, job.trial)
     _use_threads(job.threads)
     folder = Path(job.folder)
     _wait_until_free(folder)
     choices = RunChoices(resume=True, device=job.device, trace_cache=Path(job.traces))
     labels = [strategy.label for strategy in scenario.strategies]
-    run_scenario(scenario, folder, choices, view=Progress(tell, scenario.rounds, labels))
+    run_scenario(scenario, folder, choices, view=TrialProgress(tell, scenario.rounds, labels))
     return time.perf_counter() - began_s
 
 

@@ -1,4 +1,4 @@
-"""One simulated trace for all cells that share it, found by the hash of what the trace depends on."""
+"""One simulated trace for all trials that share it, found by the hash of what the trace depends on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an executor is: a place with room for some cells at a time, that says what becomes of them."""
+"""What an executor is: a place with room for some trials at a time, that says what becomes of them."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
-from fdsim.studies.trial import CellJob
+from fdsim.studies.trial import TrialJob
 
 
 @dataclass(frozen=True)
 class Started:
-    """A cell has begun, at a place worth naming when it goes wrong."""
+    """A trial has begun, at a place worth naming when it goes wrong."""
 
-    cell: str
+    trial: str
     where: str
 
 
 @dataclass(frozen=True)
 class Advanced:
-    """A share of a cell is done."""
+    """A share of a trial is done."""
 
-    cell: str
+    trial: str
     frac: float
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A cell is complete."""
+    """A trial is complete."""
 
-    cell: str
+    trial: str
     wall_s: float
 
 
 @dataclass(frozen=True)
 class Failed:
-    """A cell did not end well; `again` says whether another try could."""
+    """A trial did not end well; `again` says whether another try could."""
 
-    cell: str
+    trial: str
     message: str
     again: bool = True
 
@@ -47,14 +47,14 @@ Event = Started | Advanced | Ended | Failed
 
 
 class Executor(Protocol):
-    """Runs cells somewhere. Used as a context manager; leaving it stops whatever still runs."""
+    """Runs trials somewhere. Used as a context manager; leaving it stops whatever still runs."""
 
     @property
     def slots(self) -> int:
-        """How many cells can run at the same time, now."""
+        """How many trials can run at the same time, now."""
 
-    def submit(self, job: CellJob) -> None:
-        """Take a cell; never more than `slots` at a time are given."""
+    def submit(self, job: TrialJob) -> None:
+        """Take a trial; never more than `slots` at a time are given."""
 
     def wait(self, timeout_s: float) -> Sequence[Event]:
         """Return what happened, after `timeout_s` at the latest."""

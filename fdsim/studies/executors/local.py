@@ -20,7 +20,7 @@ from typing import Any
 from fdsim.distributed.cluster import usable_cores
 from fdsim.errors import InputError
 from fdsim.studies.executors.base import Advanced, Ended, Event, Failed, Started
-from fdsim.studies.trial import CellJob
+from fdsim.studies.trial import TrialJob
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _GRACE_S = 5.0
@@ -29,12 +29,12 @@ _LOG_LINES_TOLD = 3
 
 @dataclass
 class _Worker:
-    """A process, the cell it is at, and what of its answers has arrived."""
+    """A process, the trial it is at, and what of its answers has arrived."""
 
     slot: int
     process: subprocess.Popen[bytes]
     log: Path
-    cell: str | None = None
+    trial: str | None = None
     received: bytes = field(default=b"")
 
 
@@ -51,7 +51,7 @@ class LocalChoices:
 
 
 class LocalExecutor:
-    """Keeps worker processes alive from cell to cell, and replaces one that died or in which a cell failed."""
+    """Keeps worker processes alive from trial to trial, and replaces one that died or in which a trial failed."""
 
     def __init__(self, choices: LocalChoices, logs: Path) -> None:
         self._choices, self._logs = choices, logs
@@ -67,19 +67,19 @@ class LocalExecutor:
         """The number of worker processes."""
         return self._slots
 
-    def submit(self, job: CellJob) -> None:
-        """Give a cell to an idle worker, starting one where none is."""
-        idle = next((w for w in self._workers.values() if w.cell is None), None)
+    def submit(self, job: TrialJob) -> None:
+        """Give a trial to an idle worker, starting one where none is."""
+        idle = next((w for w in self._workers.values() if w.trial is None), None)
         worker = idle or self._start(min(set(range(self._slots)) - set(self._workers)))
-        worker.cell = job.cell
+        worker.trial = job.trial
         line = json.dumps(dataclasses.asdict(job)) + "\n"
-        self._happened.append(Started(job.cell, f"worker {worker.slot}, process {worker.process.pid}"))
+        self._happened.append(Started(job.trial, f"worker {worker.slot}, process {worker.process.pid}"))
         try:
             if worker.process.stdin is not None:
                 worker.process.stdin.write(line.encode())
                 worker.process.stdin.flush()
         except BrokenPipeError:
-            # It died while idle; its end is noticed, and the cell given to another, in `wait`.
+            # It died while idle; its end is noticed, and the trial given to another, in `wait`.
             return
 
     def wait(self, timeout_s: float) -> Sequence[Event]:
@@ -100,25 +100,25 @@ class LocalExecutor:
 
     def _heard(self, worker: _Worker, message: dict[str, Any]) -> None:
         if "frac" in message:
-            self._happened.append(Advanced(message["cell"], message["frac"]))
+            self._happened.append(Advanced(message["trial"], message["frac"]))
             return
-        worker.cell = None
+        worker.trial = None
         if "error" in message:
-            self._happened.append(Failed(message["cell"], message["error"], again=message["again"]))
+            self._happened.append(Failed(message["trial"], message["error"], again=message["again"]))
             # Another try deserves a process that nothing has happened in.
             self._stop([worker])
         else:
-            self._happened.append(Ended(message["cell"], message["wall_s"]))
+            self._happened.append(Ended(message["trial"], message["wall_s"]))
 
     def _bury(self, worker: _Worker) -> None:
         code = worker.process.wait()
-        if worker.cell is not None:
+        if worker.trial is not None:
             how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
             last = _last_lines(worker.log)
             self._happened.append(
-                Failed(worker.cell, f"its worker process ended ({how})" + (f": {last}" if last else ""))
+                Failed(worker.trial, f"its worker process ended ({how})" + (f": {last}" if last else ""))
             )
-            worker.cell = None
+            worker.trial = None
         self._forget(worker)
 
     def _forget(self, worker: _Worker) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from fdsim.errors import RunFolderError
 from fdsim.studies.estimate import Estimate, disk_bytes, estimate, trace_bytes
 from fdsim.studies.folder import read_study
-from fdsim.studies.plan import Cell, Plan
-from fdsim.studies.view import duration
+from fdsim.studies.plan import StudyPlan, Trial
+from fdsim.studies.progress import duration
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 _MOST_ROWS = 30
 
 
-def print_plan(plan: Plan, folder: Path, console: Console, *, workers: int | None = None) -> None:
-    """Print the cells and what they will take; with `workers`, tries a few rounds to tell the time as well."""
+def print_plan(plan: StudyPlan, folder: Path, console: Console, *, workers: int | None = None) -> None:
+    """Print the trials and what they will take; with `workers`, tries a few rounds to tell the time as well."""
     done = _statuses(folder)
-    todo = [cell for cell in plan.cells if done.get(cell.scenario.content_hash) != "complete"]
+    todo = [trial for trial in plan.trials if done.get(trial.scenario.content_hash) != "complete"]
     estimates: dict[str, Estimate] = {}
     if workers is not None and todo:
         estimates = estimate(todo, threads=plan.study.table.threads_per_run)
@@ -31,52 +31,54 @@ def print_plan(plan: Plan, folder: Path, console: Console, *, workers: int | Non
 
 def _statuses(folder: Path) -> dict[str, str]:
     try:
-        return {cell["scenario_hash"]: cell["status"] for cell in read_study(folder)["cells"]}
+        return {trial["scenario_hash"]: trial["status"] for trial in read_study(folder)["trials"]}
     except RunFolderError:
         return {}
 
 
-def _table(plan: Plan, done: dict[str, str], estimates: dict[str, Estimate]) -> Table:
+def _table(plan: StudyPlan, done: dict[str, str], estimates: dict[str, Estimate]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title=f"study {plan.study.name}", title_justify="left")
-    for heading in ("cell", "strategies", "clients", "rounds", "trace", "disk"):
-        table.add_column(heading, justify="left" if heading in ("cell", "trace") else "right")
+    for heading in ("trial", "strategies", "clients", "rounds", "trace", "disk"):
+        table.add_column(heading, justify="left" if heading in ("trial", "trace") else "right")
     if estimates:
         table.add_column("time", justify="right")
     table.add_column("status")
     first_with: dict[str, int] = {}
-    for index, cell in enumerate(plan.cells):
-        first_with.setdefault(cell.trace_key, index)
+    for index, trial in enumerate(plan.trials):
+        first_with.setdefault(trial.trace_key, index)
         if index >= _MOST_ROWS:
             continue
-        known = estimates.get(cell.id)
-        owner = first_with[cell.trace_key]
+        known = estimates.get(trial.id)
+        owner = first_with[trial.trace_key]
         words = [
-            cell.label,
-            str(len(cell.scenario.strategies)),
-            str(cell.scenario.clients),
-            str(cell.scenario.rounds),
-            cell.trace_key[:8] + ("" if owner == index else " (shared)"),
-            size(disk_bytes(cell)),
+            trial.label,
+            str(len(trial.scenario.strategies)),
+            str(trial.scenario.clients),
+            str(trial.scenario.rounds),
+            trial.trace_key[:8] + ("" if owner == index else " (shared)"),
+            size(disk_bytes(trial)),
             *([duration(known.seconds) if known else "–"] if estimates else []),
-            done.get(cell.scenario.content_hash, "new"),
+            done.get(trial.scenario.content_hash, "new"),
         ]
         table.add_row(*(Text(word) for word in words))
-    if len(plan.cells) > _MOST_ROWS:
-        table.add_row(f"… and {len(plan.cells) - _MOST_ROWS} more")
+    if len(plan.trials) > _MOST_ROWS:
+        table.add_row(f"… and {len(plan.trials) - _MOST_ROWS} more")
     return table
 
 
-def _summary(plan: Plan, todo: list[Cell], estimates: dict[str, Estimate], workers: int | None) -> str:
-    runs = sum(len(cell.scenario.strategies) for cell in plan.cells)
-    seeds = len({cell.seed for cell in plan.cells})
-    leaders = {cell.trace_key: cell for cell in plan.cells}
-    disk = sum(disk_bytes(cell) for cell in plan.cells) + sum(trace_bytes(cell) for cell in leaders.values())
+def _summary(plan: StudyPlan, todo: list[Trial], estimates: dict[str, Estimate], workers: int | None) -> str:
+    runs = sum(len(trial.scenario.strategies) for trial in plan.trials)
+    seeds = len({trial.seed for trial in plan.trials})
+    leaders = {trial.trace_key: trial for trial in plan.trials}
+    disk = sum(disk_bytes(trial) for trial in plan.trials) + sum(
+        trace_bytes(trial) for trial in leaders.values()
+    )
     words = [
-        f"{len(plan.cells)} cells ({seeds} seeds), {runs} strategy runs, {len(leaders)} traces",
-        f"{len(plan.cells) - len(todo)} complete, {len(todo)} to run",
+        f"{len(plan.trials)} trials ({seeds} seeds), {runs} strategy runs, {len(leaders)} traces",
+        f"{len(plan.trials) - len(todo)} complete, {len(todo)} to run",
         f"about {size(disk)} on disk",
     ]
     if estimates and workers:
