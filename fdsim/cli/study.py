@@ -1,4 +1,4 @@
-"""`fdsim study` and `fdsim compare`: many runs, and what they say together."""
+"""`fdsim study` and `fdsim compare`: many runs, and how they compare."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def study(
         str | None, typer.Option("--device", help="auto, cpu, cuda; the scenario's if not given.")
     ] = None,
 ) -> None:
-    """StudyPlan and run a study, going on where it stopped, and close with the comparison."""
+    """Plan and run a study, resuming where it stopped, and print the comparison."""
     from rich.console import Console
 
     from fdsim.cli.run import termination_as_interrupt
@@ -69,7 +69,10 @@ def study(
         with termination_as_interrupt(), StudyTerminal(console) as view:
             outcome = run_plan(plan, folder, choices, view=view)
     except KeyboardInterrupt:
-        print(f"stopped. The same command goes on: {shlex.join(['fdsim', *sys.argv[1:]])}", file=sys.stderr)
+        print(
+            f"Interrupted. Resume with the same command: {shlex.join(['fdsim', *sys.argv[1:]])}",
+            file=sys.stderr,
+        )
         raise
     if outcome.complete:
         _compare_and_show([folder], console, by="strategy", against=None, target=None, files=[])
@@ -77,8 +80,8 @@ def study(
     console.print(f"results: {folder}", markup=False, highlight=False, soft_wrap=True)
     if outcome.failed:
         raise RunError(
-            f"{len(outcome.failed)} of {len(plan.trials)} trials failed. The same command tries them again; "
-            f"what their processes said is in {folder / 'logs'}"
+            f"{len(outcome.failed)} of {len(plan.trials)} trials failed. The same command retries them; "
+            f"their output is in {folder / 'logs'}"
         )
 
 
@@ -92,7 +95,7 @@ def compare(
     ] = None,
     target: Annotated[
         float | None,
-        typer.Option("--target", min=0.0, max=1.0, help="Accuracy that costs are counted up to."),
+        typer.Option("--target", min=0.0, max=1.0, help="Target accuracy that costs are counted up to."),
     ] = None,
     files: Annotated[
         list[Path] | None,

@@ -40,7 +40,7 @@ class StudyData:
 
     @property
     def trials(self) -> list[dict[str, Any]]:
-        """What study.json says of each trial."""
+        """What study.json records of each trial."""
         return list(self.about["trials"])
 
     @property

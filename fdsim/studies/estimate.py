@@ -1,4 +1,4 @@
-"""What a study is going to take: disk from the size of its tables, time from a few rounds tried here."""
+"""Estimate what a study will take: disk space from the size of its tables, time from a few timed rounds."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _TRACE_FILE, _TRACE_ROW = 15_000, 30
 _SIMILARITY_FILE, _PAIR_ROW = 10_000, 11
 _RUN_FILES = 6_000
 
-#: How many different kinds of trial are tried; others are scaled by their arithmetic.
-_TRIED_KINDS = 4
-_TRIED_ROUNDS = 5
+#: How many different kinds of trial are timed; others are scaled by their FLOPs.
+_TIMED_KINDS = 4
+_TIMED_ROUNDS = 5
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one trial takes."""
+    """Time and disk space of one trial."""
 
     seconds: float
     disk_bytes: int
 
 
 def disk_bytes(trial: Trial) -> int:
-    """Bytes of a trial's finished run folder; its trace is shared and counted once per study."""
+    """Return the size of a trial's finished run folder; its trace is shared and counted once per study."""
     scenario = trial.scenario
     rows = scenario.rounds * scenario.clients
     snapshots = (
@@ -52,28 +52,28 @@ def disk_bytes(trial: Trial) -> int:
 
 
 def trace_bytes(trial: Trial) -> int:
-    """Bytes of a trace."""
+    """Return the size of a trial's trace."""
     return _TRACE_FILE + _TRACE_ROW * trial.scenario.rounds * trial.scenario.clients
 
 
 def estimate(trials: Sequence[Trial], *, threads: int, device: str | None = None) -> dict[str, Estimate]:
-    """Estimate every trial by trying a round of some of them, which takes seconds."""
+    """Estimate every trial by timing a round of some of them, which takes seconds."""
     import torch
 
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        tried: dict[str, float] = {}
+        timed: dict[str, float] = {}
         seconds_per_flop = 0.0
         found: dict[str, Estimate] = {}
         for trial in sorted(trials, key=lambda c: -c.work):
             kind = _kind(trial.scenario)
-            if kind not in tried and len(tried) < _TRIED_KINDS:
+            if kind not in timed and len(timed) < _TIMED_KINDS:
                 prepared = prepare(trial.scenario)
-                tried[kind] = _seconds(prepared, device)
-                seconds_per_flop = max(seconds_per_flop, tried[kind] / max(1.0, _flops(prepared)))
+                timed[kind] = _seconds(prepared, device)
+                seconds_per_flop = max(seconds_per_flop, timed[kind] / max(1.0, _flops(prepared)))
         for trial in trials:
-            known = tried.get(_kind(trial.scenario))
+            known = timed.get(_kind(trial.scenario))
             seconds = known if known is not None else seconds_per_flop * _flops(prepare(trial.scenario))
             found[trial.id] = Estimate(seconds, disk_bytes(trial))
         return found
@@ -82,7 +82,7 @@ def estimate(trials: Sequence[Trial], *, threads: int, device: str | None = None
 
 
 def _kind(scenario: Scenario) -> str:
-    """Trials that differ in nothing but luck take alike: the seed does not count."""
+    """Return what trials of equal cost have in common: all but the seed."""
     return hash_of({**scenario.as_tables(), "seed": 0})
 
 
@@ -92,14 +92,14 @@ def _flops(prepared: Prepared) -> float:
 
 
 def _seconds(prepared: Prepared, device: str | None) -> float:
-    """Time the fleet for a few rounds, and one round of training as each strategy would have it."""
+    """Time a few rounds of the fleet, and one round of training for each strategy."""
     from fdsim.prepare import make_task
     from fdsim.progress import Silent
     from fdsim.run import participation_rounds
 
     scenario = prepared.scenario
     began_s = time.perf_counter()
-    trace = list(islice(participation_rounds(prepared, Silent()), _TRIED_ROUNDS))
+    trace = list(islice(participation_rounds(prepared, Silent()), _TIMED_ROUNDS))
     seconds = (time.perf_counter() - began_s) / max(1, len(trace)) * scenario.rounds
     task = make_task(prepared, device=device)
     params = task.trainer.initial()
@@ -107,7 +107,7 @@ def _seconds(prepared: Prepared, device: str | None) -> float:
     task.trainer.evaluate(params)
     evaluate_s = _timed(lambda: task.trainer.evaluate(params))
     took: dict[bool, float] = {}
-    for all_of_them, clients in ((True, everybody), (False, typical)):
+    for trains_all, clients in ((True, everybody), (False, typical)):
         if len(clients):
 
             def one_round(clients: np.ndarray = clients) -> None:
@@ -115,7 +115,7 @@ def _seconds(prepared: Prepared, device: str | None) -> float:
                     chunk.losses.cpu()
 
             one_round()
-            took[all_of_them] = _timed(one_round)
+            took[trains_all] = _timed(one_round)
     for strategy in scenario.strategies:
         trains_all = strategy.trains_missing or task.counterfactual
         seconds += scenario.rounds * (took.get(trains_all, 0.0) + evaluate_s / task.evaluate_every)

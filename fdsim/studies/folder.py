@@ -1,11 +1,11 @@
-"""A study on disk: the resolved file, the plan with what became of each trial, shared traces, and the trials' run folders.
+"""A study on disk: the resolved file, the plan with the status of each trial, shared traces, and the trials' run folders.
 
 studies/<name>/
   study.toml      resolved: base included, seeds listed
   study.json      every trial: folder, seed, swept settings, case, status
   traces/         <trace key>.parquet, shared by trials
   trials/<id>/     ordinary run folders
-  logs/           what worker processes printed
+  logs/           output of the worker processes
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class StudyFolder:
             ) from None
 
     def _adopt(self) -> None:
-        """Take the plan over, with what an earlier session of the same trials has achieved."""
+        """Adopt the plan and keep what earlier sessions have completed of it."""
         before = (
             {trial["id"]: trial for trial in read_study(self.path)["trials"]}
             if (self.path / NAME).exists()
@@ -104,7 +104,7 @@ class StudyFolder:
         return list(read_study(self.path).get("retired", [])) if before else []
 
     def _is_complete(self, entry: dict[str, Any]) -> bool:
-        """A trial's own manifest decides: study.json may be a moment behind when the driver was killed."""
+        """Tell whether a trial is complete by its own manifest: study.json may be stale if the driver was killed."""
         path = self.path / entry["folder"] / RUN_MANIFEST
         try:
             manifest = json.loads(path.read_text(encoding="utf-8"))
@@ -120,32 +120,32 @@ class StudyFolder:
 
     @property
     def retired(self) -> list[str]:
-        """Folders of trials that an earlier version of the study file had."""
+        """Folders of trials that only an earlier version of the study file had."""
         return list(self._facts["retired"])
 
     def run_folder(self, trial: Trial) -> Path:
-        """The run folder of a trial."""
+        """Return the run folder of a trial."""
         return self.path / str(self._trials[trial.id]["folder"])
 
     def status(self, trial: Trial) -> str:
-        """waiting, running, complete or failed."""
+        """Return a trial's status: waiting, running, complete or failed."""
         return str(self._trials[trial.id]["status"])
 
     def attempts(self, trial: Trial) -> int:
-        """How often the trial was begun, in all sessions."""
+        """Return how often the trial was started, in all sessions."""
         return int(self._trials[trial.id]["attempts"])
 
     def about(self, trial: Trial) -> Mapping[str, Any]:
-        """What study.json says of a trial."""
+        """Return what study.json records of a trial."""
         return dict(self._trials[trial.id])
 
     def update(self, trial: Trial, **facts: Any) -> None:
-        """Change what is known of a trial and write study.json."""
+        """Record facts of a trial and write study.json."""
         self._trials[trial.id] |= facts
         self._write()
 
     def close(self, status: str) -> None:
-        """Write down how the study ended."""
+        """Record how the study ended."""
         self._facts["status"] = status
         for entry in self._trials.values():
             if entry["status"] == "running":
@@ -179,7 +179,7 @@ def _entry(trial: Trial, folder: str) -> dict[str, Any]:
 
 
 def read_study(path: Path) -> dict[str, Any]:
-    """Read study.json, or raises an error that names it."""
+    """Read study.json; errors name the file."""
     place = path / NAME
     try:
         about = json.loads(place.read_text(encoding="utf-8"))
@@ -192,7 +192,9 @@ def read_study(path: Path) -> dict[str, Any]:
             str(place), f"the file is damaged ({error})", "run the study again; its trials are kept"
         ) from None
     if not isinstance(about, dict) or not isinstance(about.get("trials"), list):
-        raise RunFolderError(str(place), "not a study's plan", "run the study again; its trials are kept")
+        raise RunFolderError(
+            str(place), "it does not list a study's trials", "run the study again; its trials are kept"
+        )
     if about.get("study_version", 0) > STUDY_VERSION:
         raise RunFolderError(str(place), "written by a newer fdsim", "upgrade fdsim to read it")
     return about

@@ -24,15 +24,15 @@ EXECUTORS = ("local", "ray")
 
 @dataclass(frozen=True)
 class StudyChoices:
-    """How to run a study, as opposed to what: none of this changes a result."""
+    """How to run a study; none of it changes a result."""
 
     executor: str = "local"
     workers: int | None = None
-    """Trials at a time; as many as there is room for if not given."""
+    """Trials at a time; as many as fit if not given."""
     address: str | None = None
-    """Of a Ray cluster: auto, host:port, ray://host:port, or local for one of its own."""
+    """Of a Ray cluster: auto, host:port, ray://host:port, or local to start one."""
     results: str | None = None
-    """With Ray: shared (all machines see the study folder), ship (back to the driver), or a URL as s3://bucket/folder."""
+    """With Ray: shared (all machines see the study folder), ship (back to the driver), or a URL such as s3://bucket/folder."""
     device: str | None = None
 
 
@@ -44,7 +44,7 @@ def run_study(
     overrides: Sequence[str] = (),
     view: StudyView | None = None,
 ) -> StudyOutcome:
-    """StudyPlan a study, runs what is not complete yet, and return what became of it."""
+    """Plan a study, run the trials that are not complete yet, and return the outcome."""
     plan = plan_study(load_study(path, overrides))
     return run_plan(plan, out or default_folder(plan), choices, view=view)
 
@@ -59,12 +59,12 @@ def run_plan(
 
 
 def default_folder(plan: StudyPlan) -> Path:
-    """Where a study goes when nobody says: studies/<name>."""
+    """Return the default study folder, studies/<name>."""
     return Path("studies") / plan.study.name
 
 
 def default_workers(plan: StudyPlan) -> int:
-    """How many trials run at a time here when nobody says."""
+    """Return how many trials run at a time on this machine by default."""
     with _local(plan, Path(), StudyChoices()) as executor:
         return executor.slots
 

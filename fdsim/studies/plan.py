@@ -1,4 +1,4 @@
-"""From a study file to its trials: each one an ordinary scenario, all of them checked before the first one runs."""
+"""From a study file to its trials: each an ordinary scenario, all checked before the first one runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Trial:
     """One run of a study: a scenario, and what sets it apart from the study's other runs."""
 
     id: str
-    """Names the trial's run folder; ends in a hash of the scenario, so that equal work is found again."""
+    """Names the trial's run folder; ends in a hash of the scenario, so that a finished trial is recognised."""
     scenario: Scenario
     trace_key: str
     """Trials with equal keys learn on one trace."""
@@ -42,12 +42,12 @@ class Trial:
 
     @property
     def label(self) -> str:
-        """What sets the trial apart, for people."""
+        """What sets the trial apart, in a few words."""
         return trial_label(self.case, self.settings, self.seed)
 
     @property
     def work(self) -> float:
-        """How much there is to do, in client rounds of training: only ratios between trials mean something."""
+        """The trial's size in client rounds of training; only ratios between trials are meaningful."""
         return float(self.scenario.clients * self.scenario.rounds * len(self.scenario.strategies))
 
 
@@ -72,19 +72,19 @@ class StudyPlan:
 
 
 def plan_study(study: StudyFile) -> StudyPlan:
-    """Make and check every trial; an error names the setting that is to blame and the trial it shows in."""
+    """Make and check every trial; an error names the setting at fault and the trial it occurs in."""
     trials: list[Trial] = []
     seen: dict[str, Trial] = {}
     for case, settings, seed in _variants(study):
         scenario = _scenario(study, case, settings, seed)
         for part in _split(scenario, study.table.one_strategy_per_trial):
             trial = _trial(part, case, settings)
-            twin = seen.get(part.content_hash)
-            if twin is not None:
+            same = seen.get(part.content_hash)
+            if same is not None:
                 raise ScenarioError(
                     study.layers.locate(("study",)),
-                    f"two trials are the same run: {twin.label} and {trial.label}",
-                    "take the repeated value out of the sweep",
+                    f"two trials are the same run: {same.label} and {trial.label}",
+                    "remove the repeated value from the sweep",
                 )
             seen[part.content_hash] = trial
             trials.append(trial)
@@ -162,9 +162,9 @@ def _split(scenario: Scenario, one_strategy_per_trial: bool) -> Iterator[Scenari
 def _trial(scenario: Scenario, case: str | None, settings: Settings) -> Trial:
     try:
         prepared = prepare(scenario)
-        setting = _setting(prepared)
+        federation = _federation(prepared)
         for strategy in scenario.strategies:
-            strategy.check(setting)
+            strategy.check(federation)
     except InputError as error:
         where = trial_label(case, settings, scenario.seed)
         raise type(error)(error.place, f"{error.problem} (in trial {where})", error.remedy) from None
@@ -174,8 +174,8 @@ def _trial(scenario: Scenario, case: str | None, settings: Settings) -> Trial:
     return Trial(f"{slug}-{scenario.content_hash[:10]}", scenario, prepared.trace_key, case, settings)
 
 
-def _setting(prepared: Prepared) -> Federation:
-    """What a strategy is asked about before it runs, without an accelerator to run on."""
+def _federation(prepared: Prepared) -> Federation:
+    """Describe the federation to strategies that check it before anything runs."""
     scenario = prepared.scenario
     return Federation(
         clients=scenario.clients,
@@ -197,7 +197,7 @@ def trial_label(case: str | None, settings: Settings, seed: int) -> str:
 
 
 def _short(key: str, settings: Settings) -> str:
-    """The last part of a dotted key, or as many as tell it from the others."""
+    """Return the last part of a dotted key, or as many parts as tell it from the others."""
     parts = key.split(".")
     for count in range(1, len(parts)):
         tail = parts[-count:]

@@ -1,4 +1,4 @@
-"""The plan of a study, shown before anything runs."""
+"""Show the plan of a study before anything runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_ROWS = 30
 
 
 def print_plan(plan: StudyPlan, folder: Path, console: Console, *, workers: int | None = None) -> None:
-    """Print the trials and what they will take; with `workers`, tries a few rounds to tell the time as well."""
+    """Print the trials and what they will take; with `workers`, time a few rounds to estimate the duration too."""
     done = _statuses(folder)
     todo = [trial for trial in plan.trials if done.get(trial.scenario.content_hash) != "complete"]
     estimates: dict[str, Estimate] = {}
@@ -85,13 +85,13 @@ def _summary(plan: StudyPlan, todo: list[Trial], estimates: dict[str, Estimate],
         seconds = sum(known.seconds for known in estimates.values())
         longest = max(known.seconds for known in estimates.values())
         words.append(
-            f"about {duration(max(longest, seconds / workers))} with {workers} at a time (a round of each kind was tried)"
+            f"about {duration(max(longest, seconds / workers))} with {workers} at a time (from one timed round of each kind)"
         )
     return "; ".join(words)
 
 
 def size(count: float) -> str:
-    """Say a number of bytes in the units people use."""
+    """Format a number of bytes in a readable unit."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000 or unit == "GB":
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

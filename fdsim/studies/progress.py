@@ -1,4 +1,4 @@
-"""What a person watches while a study goes on: bars on a terminal, one plain line per trial elsewhere."""
+"""Show the progress of a study: bars on a terminal, one plain line per trial elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class StudyView(Protocol):
-    """The moments of a study that someone may want to see."""
+    """The events of a study that can be shown."""
 
     def begins(self, plan: StudyPlan, done: Sequence[Trial]) -> None: ...
     def trial_starts(self, trial: Trial, where: str) -> None: ...
@@ -51,7 +51,7 @@ class SilentStudy:
 
 
 class RemainingTime:
-    """Time left, from the work done so far: trials differ in size, so work is counted and not trials."""
+    """Estimates the time left from the work done so far; trials differ in size, so work is counted, not trials."""
 
     def __init__(self, plan: StudyPlan, done: Sequence[Trial]) -> None:
         self._began_s = time.monotonic()
@@ -62,24 +62,24 @@ class RemainingTime:
         self._part: dict[str, float] = {}
 
     def advance(self, trial: Trial, frac: float) -> None:
-        """Take a trial's share done."""
+        """Record the completed fraction of a trial."""
         self._part[trial.id] = frac * trial.work
 
     def end(self, trial: Trial) -> None:
-        """Take a trial as done, or given up."""
+        """Record that a trial is complete or given up."""
         self._left.pop(trial.id, None)
         self._part.pop(trial.id, None)
 
     @property
     def seconds_left(self) -> float | None:
-        """Real seconds to the end; None before anything is done."""
+        """Wall-clock seconds to the end; None before anything is done."""
         left = sum(self._left.values()) - sum(self._part.values())
         done = self._whole - left
         return None if done <= 0 else (time.monotonic() - self._began_s) * left / done
 
 
 class StudyTerminal:
-    """One display for the whole study: trials done, running and failed, and the time left."""
+    """Shows the whole study: trials done, running and failed, and the time left."""
 
     def __init__(self, console: Console) -> None:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -113,7 +113,7 @@ class StudyTerminal:
         self._total, self._done = len(plan.trials), len(done)
         self._remaining = RemainingTime(plan, done)
         if done:
-            self._say(f"{len(done)} of {self._total} trials are complete already")
+            self._say(f"{len(done)} of {self._total} trials already complete")
         if self._live:
             self._whole = self._bars.add_task("study", total=self._total, completed=self._done, note="")
 
@@ -139,10 +139,10 @@ class StudyTerminal:
             )
 
     def trial_fails(self, trial: Trial, message: str, *, again: bool) -> None:
-        """Say what went wrong and what happens next."""
+        """Print what went wrong and what happens next."""
         self._drop(trial, count=not again)
         self._failed += not again
-        self._say(f"{trial.label}: {'failed, is tried again' if again else 'failed for good'}: {message}")
+        self._say(f"{trial.label}: {'failed, will be retried' if again else 'failed permanently'}: {message}")
 
     def _drop(self, trial: Trial, *, count: bool) -> None:
         if count and self._remaining is not None:
@@ -151,7 +151,7 @@ class StudyTerminal:
             self._bars.remove_task(self._tasks.pop(trial.id))
 
     def ticks(self) -> None:
-        """Bring the whole study's bar up to date."""
+        """Update the study's own bar."""
         if self._whole is not None:
             failed = f", {self._failed} failed" if self._failed else ""
             note = f"{self._done}/{self._total} done, {len(self._tasks)} running{failed}{self._time_left()}"
@@ -164,14 +164,14 @@ class StudyTerminal:
         )
 
     def ends(self, failed: Sequence[tuple[Trial, str]]) -> None:
-        """Close the display with what could not be done."""
+        """Close the display with the trials that failed."""
         self.ticks()
         for trial, message in failed:
             self._say(f"failed: {trial.label} ({trial.id}): {message}")
 
 
 def duration(seconds: float) -> str:
-    """Say a real time in the units people use."""
+    """Format a duration in a readable unit."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:

@@ -1,8 +1,7 @@
-"""Conducting a study: give trials to an executor, try failed ones again, write down what became of each."""
+"""Give a study's trials to an executor, retry failed ones, and record the status of each."""
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,76 +23,76 @@ class StudyOutcome:
     folder: Path
     complete: tuple[Trial, ...]
     failed: tuple[tuple[Trial, str], ...]
-    """Trials that kept failing, each with what its last attempt said."""
+    """Trials that kept failing, each with the message of its last attempt."""
 
 
 def run_trials(
     folder: StudyFolder, executor: Executor, view: StudyView, *, device: str | None = None
 ) -> StudyOutcome:
-    """Run every trial that is not complete yet; the folder is open, and so is the executor."""
+    """Run every trial that is not complete yet; folder and executor are open."""
     plan = folder.plan
     done = [trial for trial in plan.trials if folder.status(trial) == "complete"]
     todo = deque(in_good_order(trial for trial in plan.trials if folder.status(trial) != "complete"))
-    work = _Work({trial.id: trial for trial in plan.trials}, plan.study.table.retries)
+    session = _Session({trial.id: trial for trial in plan.trials}, plan.study.table.retries)
     view.begins(plan, done)
-    while todo or work.running:
-        while todo and len(work.running) < executor.slots:
+    while todo or session.running:
+        while todo and len(session.running) < executor.slots:
             trial = todo.popleft()
-            work.begin(trial)
+            session.begin(trial)
             executor.submit(job_of(trial, folder, device=device))
         for event in executor.wait(_TICK_S):
-            todo.extend(_take(event, work, folder, view))
+            todo.extend(_take(event, session, folder, view))
         view.ticks()
     outcome = StudyOutcome(
         folder.path,
         tuple(trial for trial in plan.trials if folder.status(trial) == "complete"),
-        tuple((trial, message) for trial, message in work.failed),
+        tuple(session.failed),
     )
     folder.close("failed" if outcome.failed else "complete")
     view.ends(outcome.failed)
     return outcome
 
 
-class _Work:
-    """What is going on: running trials, their tries in this session, and what failed for good."""
+class _Session:
+    """The state of a session: running trials, attempts made, and trials given up."""
 
     def __init__(self, trials: dict[str, Trial], retries: int) -> None:
         self.trials, self.retries = trials, retries
-        self.running: dict[str, float] = {}
+        self.running: set[str] = set()
         self.tries: dict[str, int] = {}
         self.failed: list[tuple[Trial, str]] = []
 
     def begin(self, trial: Trial) -> None:
-        self.running[trial.id] = time.monotonic()
+        self.running.add(trial.id)
         self.tries[trial.id] = self.tries.get(trial.id, 0) + 1
 
 
-def _take(event: Event, work: _Work, folder: StudyFolder, view: StudyView) -> Iterable[Trial]:
-    """Take one event in, and return trials to try again."""
-    trial = work.trials[event.trial]
+def _take(event: Event, session: _Session, folder: StudyFolder, view: StudyView) -> Iterable[Trial]:
+    """Record one event and return the trials to retry."""
+    trial = session.trials[event.trial]
     if isinstance(event, Started):
         folder.update(trial, status="running", attempts=folder.attempts(trial) + 1, where=event.where)
         view.trial_starts(trial, event.where)
     elif isinstance(event, Advanced):
         view.trial_advances(trial, event.frac)
     elif isinstance(event, Ended):
-        del work.running[trial.id]
+        session.running.remove(trial.id)
         folder.update(trial, status="complete", wall_s=round(event.wall_s, 3), error=None)
         view.trial_ends(trial, event.wall_s)
     elif isinstance(event, Failed):
-        del work.running[trial.id]
-        if event.again and work.tries[trial.id] <= work.retries:
+        session.running.remove(trial.id)
+        if event.again and session.tries[trial.id] <= session.retries:
             folder.update(trial, status="waiting", error=event.message)
             view.trial_fails(trial, event.message, again=True)
             return [trial]
         folder.update(trial, status="failed", error=event.message)
-        work.failed.append((trial, event.message))
+        session.failed.append((trial, event.message))
         view.trial_fails(trial, event.message, again=False)
     return []
 
 
 def in_good_order(trials: Iterable[Trial]) -> list[Trial]:
-    """Sort trials: one of each trace first, so that others find it made, and long ones before short ones."""
+    """Sort trials: one of each trace first, so that others find the trace, and long ones before short ones."""
     seen: set[str] = set()
     keyed = []
     for index, trial in enumerate(trials):
@@ -103,7 +102,7 @@ def in_good_order(trials: Iterable[Trial]) -> list[Trial]:
 
 
 def job_of(trial: Trial, folder: StudyFolder, *, device: str | None = None) -> TrialJob:
-    """Say what a worker needs to know of a trial."""
+    """Return what a worker needs to know about a trial."""
     study = folder.plan.study
     return TrialJob(
         trial=trial.id,

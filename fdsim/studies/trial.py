@@ -1,4 +1,4 @@
-"""Running one trial, wherever that happens: in a worker process here or on another machine."""
+"""Run one trial, in a worker process on this machine or on another."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from fdsim.scenario import Scenario
     from fdsim.telemetry.schema import RoundRow
 
-#: How long to wait for another process to let go of the trial's folder: workers outlive a killed driver for a moment.
+#: How long to wait for another process to release the trial's folder: workers briefly outlive a killed driver.
 _PATIENCE_S = 20.0
 
 
 @dataclass(frozen=True)
 class TrialJob:
-    """All a worker needs to know, as plain values that travel between processes and machines."""
+    """All that a worker needs, as plain values that travel between processes and machines."""
 
     trial: str
     scenario: dict[str, Any]
@@ -31,13 +31,13 @@ class TrialJob:
     """The folder of the shared trace cache."""
     trace_key: str
     import_from: tuple[str, ...] = ()
-    """Folders in which kinds of the user's own may live."""
+    """Folders that user-defined kinds are imported from."""
     threads: int = 1
     device: str | None = None
 
 
 class TrialProgress(Silent):
-    """Tells how much of a trial is done, not more often than `every_s`."""
+    """Reports the completed fraction of a trial, at most once every `every_s`."""
 
     def __init__(
         self, tell: Callable[[float], None], rounds: int, strategies: Sequence[str], every_s: float = 0.25
@@ -46,7 +46,7 @@ class TrialProgress(Silent):
         self._told_s = 0.0
 
     def round_ends(self, label: str, row: RoundRow) -> None:
-        """Pass the share of all rounds of all strategies on."""
+        """Report the completed fraction of all rounds of all strategies."""
         if time.monotonic() - self._told_s >= self._every_s:
             self._told_s = time.monotonic()
             before = self._strategies.index(label) * self._rounds
@@ -56,7 +56,7 @@ class TrialProgress(Silent):
 def run_trial(
     job: TrialJob, tell: Callable[[float], None] = lambda frac: None, *, scenario: Scenario | None = None
 ) -> float:
-    """Run a trial, or what is left of it, and return the real time it took; `scenario` where it is made already."""
+    """Run a trial, or what is left of it, and return its wall time; `scenario` is given where already parsed."""
     began_s = time.perf_counter()
     for place in job.import_from:
         import_also_from(Path(place))
@@ -74,7 +74,7 @@ def run_trial(
 
 
 def _use_threads(threads: int) -> None:
-    """Hold torch to its share of the cores; the number of threads is also part of what makes digits repeat."""
+    """Limit torch to its part of the cores; results repeat to the last digit only with the same thread count."""
     import torch
 
     torch.set_num_threads(threads)

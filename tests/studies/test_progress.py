@@ -1,4 +1,4 @@
-"""What is shown while a study goes on: counts and time left on a terminal, plain lines elsewhere."""
+"""What is shown while a study runs: counts and time left on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def _show(plan: StudyPlan, *, terminal: bool) -> str:
 
 def test_elsewhere_each_trial_is_a_line(plan: StudyPlan) -> None:
     lines = _show(plan, terminal=False).splitlines()
-    assert lines[0] == "1 of 4 trials are complete already"
+    assert lines[0] == "1 of 4 trials already complete"
     assert lines[1].startswith("[2/4] seed=2: complete (1.2 s), about ")
-    assert lines[2] == "seed=3: failed, is tried again: out of [memory]"
-    assert lines[3] == "seed=3: failed for good: out of [memory]"
+    assert lines[2] == "seed=3: failed, will be retried: out of [memory]"
+    assert lines[3] == "seed=3: failed permanently: out of [memory]"
     assert lines[4] == "[3/4] seed=4: complete (2.0 s)"
     assert lines[5].startswith("failed: seed=3")
     assert "\x1b" not in "".join(lines)

@@ -56,7 +56,7 @@ def test_from_plan_to_comparison(
 
     code, told = fdsim_says(["study", path, "--out", str(out)], monkeypatch, capsys)
     assert code == 0
-    assert "4 of 4 trials are complete already" in told
+    assert "4 of 4 trials already complete" in told
 
     study = fdsim.open_study(out)
     rounds = study.rounds

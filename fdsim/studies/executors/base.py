@@ -1,4 +1,4 @@
-"""What an executor is: a place with room for some trials at a time, that says what becomes of them."""
+"""The executor protocol: runs a number of trials at a time and reports events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fdsim.studies.trial import TrialJob
 
 @dataclass(frozen=True)
 class Started:
-    """A trial has begun, at a place worth naming when it goes wrong."""
+    """A trial has started, at a place worth naming if it fails."""
 
     trial: str
     where: str
@@ -20,7 +20,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Advanced:
-    """A share of a trial is done."""
+    """A fraction of a trial is done."""
 
     trial: str
     frac: float
@@ -36,7 +36,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Failed:
-    """A trial did not end well; `again` says whether another try could."""
+    """A trial failed; `again` tells whether a retry could succeed."""
 
     trial: str
     message: str
@@ -47,17 +47,17 @@ Event = Started | Advanced | Ended | Failed
 
 
 class Executor(Protocol):
-    """Runs trials somewhere. Used as a context manager; leaving it stops whatever still runs."""
+    """Runs trials. Used as a context manager; leaving it stops those still running."""
 
     @property
     def slots(self) -> int:
-        """How many trials can run at the same time, now."""
+        """How many trials can currently run at the same time."""
 
     def submit(self, job: TrialJob) -> None:
-        """Take a trial; never more than `slots` at a time are given."""
+        """Start a trial; callers keep to `slots` at a time."""
 
     def wait(self, timeout_s: float) -> Sequence[Event]:
-        """Return what happened, after `timeout_s` at the latest."""
+        """Return the events so far, after `timeout_s` at the latest."""
 
     def __enter__(self) -> Executor: ...
     def __exit__(

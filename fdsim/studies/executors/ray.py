@@ -1,4 +1,4 @@
-"""The Ray executor: trials as tasks on a cluster. Ray is imported here and nowhere else, and only when asked for."""
+"""The Ray executor: trials as tasks on a cluster. Ray is imported only when this executor is used."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fdsim.trace.cache import TraceCache, share
 
 @dataclass(frozen=True)
 class RayChoices:
-    """Which cluster, and what one run may use of it."""
+    """Which cluster, and the resources of one run."""
 
     address: str | None = None
     """auto, host:port, ray://host:port; local, or None without RAY_ADDRESS, starts one on this machine."""
@@ -32,7 +32,7 @@ class RayChoices:
 
 
 class RayExecutor:
-    """Gives trials to a Ray cluster; what the cluster does to them, down to losing machines, comes back as events."""
+    """Gives trials to a Ray cluster; everything that happens to them, lost machines included, comes back as events."""
 
     def __init__(self, choices: RayChoices, study: Path) -> None:
         self._choices = choices
@@ -72,7 +72,7 @@ class RayExecutor:
 
     @property
     def slots(self) -> int:
-        """How many trials the cluster, as it is now, has room for."""
+        """How many trials fit on the cluster as it is now."""
         import ray
 
         have = ray.cluster_resources()
@@ -100,7 +100,7 @@ class RayExecutor:
         return self._delivery.results != "shared"
 
     def _placement(self, job: TrialJob) -> dict[str, Any]:
-        """A trial that failed on one machine goes to another, if there is one."""
+        """Place a trial that failed on one machine on another, if there is one."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -136,7 +136,7 @@ class RayExecutor:
         return self._made[key]
 
     def wait(self, timeout_s: float) -> Sequence[Event]:
-        """Collect the trials that ended, one way or another."""
+        """Collect the trials that ended."""
         import ray
 
         if self._running:
@@ -152,20 +152,20 @@ class RayExecutor:
         import ray
 
         try:
-            answer: TrialResult = ray.get(task)
+            result: TrialResult = ray.get(task)
         except ray.exceptions.RayError as error:
-            # Machines and processes come and go; the trial itself did nothing wrong.
+            # Machines and processes come and go; the trial itself is not at fault.
             return Failed(job.trial, f"lost by the cluster ({type(error).__name__}: {first_line(error)})")
-        if answer.packed is not None:
-            unpack(answer.packed, Path(job.folder))
-        if answer.error is not None:
-            self._bad_nodes[job.trial] = answer.node
-            return Failed(job.trial, f"{answer.error} (on {answer.where})", again=answer.again)
+        if result.packed is not None:
+            unpack(result.packed, Path(job.folder))
+        if result.error is not None:
+            self._bad_nodes[job.trial] = result.node
+            return Failed(job.trial, f"{result.error} (on {result.where})", again=result.again)
         trace = Path(job.folder) / "trace.parquet"
         if trace.exists() and not self._traces.path_of(job.trace_key).exists():
             self._traces.folder.mkdir(parents=True, exist_ok=True)
             share(trace, self._traces.path_of(job.trace_key))
-        return Ended(job.trial, answer.wall_s)
+        return Ended(job.trial, result.wall_s)
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
@@ -180,7 +180,7 @@ class RayExecutor:
 
 
 def name_among_studies(study: Path) -> str:
-    """Tell studies of one name in different folders apart."""
+    """Return a name that differs between studies of one name in different folders."""
     return f"{study.name}-{hash_of(str(study.resolve()))[:8]}"
 
 

@@ -1,4 +1,4 @@
-"""What happens on the machines of a Ray cluster: make a trace, run a trial, bring the results home.
+"""The tasks on the machines of a Ray cluster: make a trace, run a trial, deliver its results.
 
 Only plain values, NumPy arrays and bytes travel; the large ones through Ray's object store.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Delivery:
-    """How a trial's results come home: "shared", "ship", or a URL; and where machines keep what is unfinished."""
+    """How a trial's results are delivered: "shared", "ship", or a URL; and where machines keep unfinished trials."""
 
     results: str
     study: str
@@ -40,13 +40,13 @@ class Delivery:
 
     @property
     def scratch(self) -> Path:
-        """Where a machine keeps unfinished trials, so that a process that died there can be followed by another."""
+        """Where a machine keeps unfinished trials, so that another process can resume after one that died."""
         return Path(tempfile.gettempdir()) / f"fdsim-{getpass.getuser()}" / self.study
 
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What became of a trial."""
+    """The result of a trial's task."""
 
     where: str
     node: str
@@ -76,7 +76,7 @@ def run_and_deliver(
     trace: tuple[str, bytes] | None,
     begun: bytes | None,
 ) -> TrialResult:
-    """Run a trial, or what is left of it, and deliver its folder. Exceptions of the trial are answers, not crashes."""
+    """Run a trial, or what is left of it, and deliver its folder. Exceptions become results, not crashes."""
     import ray
 
     where = f"{socket.gethostname()}, process {os.getpid()}"
@@ -138,7 +138,7 @@ def _deliver(folder: Path, trial: str, delivery: Delivery) -> bytes | None:
 
 
 def _unfinished(folder: Path, delivery: Delivery) -> bytes | None:
-    """Send an unfinished trial home with its checkpoint, so that it can go on elsewhere."""
+    """Pack an unfinished trial with its checkpoint, so that it can be resumed elsewhere."""
     if delivery.results == "shared" or not (folder / "run.json").exists():
         return None
     return pack(folder)

@@ -1,4 +1,4 @@
-"""A worker process of the local executor: takes trials from its standard input, one JSON line each, until that closes.
+"""A worker process of the local executor: reads trials from standard input, one JSON line each, until it closes.
 
 Trials are run one after another in the same process, so that starting Python and torch is paid for once. What trials
 print goes to the log that is this process's standard error; standard output belongs to the driver.
@@ -24,7 +24,7 @@ _GRACE_S = 3.0
 
 
 class _Stop:
-    """Whether the driver wants this process to end, or has ended itself."""
+    """Whether the driver has asked this process to end, or has itself ended."""
 
     asked = False
 
@@ -54,7 +54,7 @@ def _take_standard_output() -> TextIO:
 
 
 def _listen(jobs: queue.SimpleQueue[dict[str, Any] | None], stop: _Stop) -> None:
-    """Pass jobs on; the end of input, which a killed driver causes as well, stops a trial that is running."""
+    """Pass jobs on; the end of input, which a killed driver also causes, stops a running trial."""
     for line in sys.stdin:
         jobs.put(json.loads(line))
     stop.asked = True
@@ -76,7 +76,7 @@ def _work(message: dict[str, Any], answers: TextIO) -> None:
     except BrokenPipeError:
         raise
     except FdsimError as error:
-        # Wrong input stays wrong however often it is tried.
+        # Invalid input stays invalid however often it is retried.
         answer(error=str(error), again=not isinstance(error, InputError))
     except Exception as error:
         traceback.print_exc()
