@@ -1,4 +1,4 @@
-"""`fdsim explain`: what a scenario will do, told before it is run."""
+"""`fdsim explain`: what a scenario will do, before it is run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from fdsim.trace import Cause, Outcome, TraceRound
 
 
 def explain_scenario(path: Path, overrides: list[str], rounds: int) -> None:
-    """Print what a scenario asks for, who would drop out of its first rounds, and what the run will take."""
+    """Print what a scenario contains, who drops out of its first rounds, and what the run will take."""
     prepared = prepare(load_scenario(path, overrides))
     console = Console()
     began_s = time.perf_counter()
     trace = list(islice(participation_rounds(prepared, Silent()), rounds))
     fleet_s_per_round = (time.perf_counter() - began_s) / len(trace)
-    table = Table(show_header=False, title=f"{prepared.scenario.name}: a forecast", title_justify="left")
+    table = Table(show_header=False, title=f"{prepared.scenario.name}: forecast", title_justify="left")
     for name, value in {
         **_task_lines(prepared),
         **_dropout_lines(trace),

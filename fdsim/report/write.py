@@ -1,4 +1,4 @@
-"""From a folder to a page on disk."""
+"""Write the page of a run or study folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write(folder: Path, out: Path) -> Path:
     except OSError as error:
         raise StorageError(f"{out}: the report cannot be written ({error.strerror or error})") from None
     finally:
-        # Where the folder itself is the trouble, there is nothing to clear away.
+        # If the folder itself is unusable, there is nothing to remove.
         with suppress(OSError):
             temporary.unlink()
     return out

@@ -1,21 +1,21 @@
-// Builders for the fleet: who was there, one round as a Gantt chart, one device over the days.
+// Builders for the fleet: outcomes, one round as a Gantt chart, one device over the days.
 "use strict";
 (() => {
   const { unpack, esc } = window.fdsimBuilders.tools;
 
   // ---- client × round map; codes count through payload.words
   const ORDERS = {
-    availability: (m) => (a, b) => m.availability[b] - m.availability[a] || a - b,
-    cluster: (m) => (a, b) => m.cluster[a] - m.cluster[b] || m.availability[b] - m.availability[a],
-    device: (m) => (a, b) => m.device[a] - m.device[b] || m.availability[b] - m.availability[a],
+    completion: (m) => (a, b) => m.completion[b] - m.completion[a] || a - b,
+    cluster: (m) => (a, b) => m.cluster[a] - m.cluster[b] || m.completion[b] - m.completion[a],
+    device: (m) => (a, b) => m.device[a] - m.device[b] || m.completion[b] - m.completion[a],
     client: () => (a, b) => a - b,
   };
-  function presence(payload, choice) {
+  function outcomes(payload, choice) {
     const codes = unpack(payload.codes);
     const [clients, rounds] = payload.codes.shape;
     const order = Array.from({ length: clients }, (_, i) => i).sort(ORDERS[choice.sort](payload));
     const words = payload.words.map((w) => esc(w.text));
-    const about = order.map((i) => "client " + payload.client[i] + (payload.cluster ? " · cluster " + payload.cluster[i] : "") + " · " + esc(payload.devices[payload.device[i]]) + "<br>took part in " + (100 * payload.availability[i]).toFixed(1) + " % of its rounds");
+    const about = order.map((i) => "client " + payload.client[i] + (payload.cluster ? " · cluster " + payload.cluster[i] : "") + " · " + esc(payload.devices[payload.device[i]]) + "<br>completed " + (100 * payload.completion[i]).toFixed(1) + " % of its rounds");
     const z = [], text = [];
     for (const i of order) {
       const row = codes.subarray(i * rounds, (i + 1) * rounds);
@@ -36,7 +36,7 @@
       }],
       layout: {
         xaxis: { title: "round", showgrid: false }, shapes: groups.slice(1).map((g) => ({ type: "line", xref: "paper", x0: 0, x1: 1, y0: g.from - 0.5, y1: g.from - 0.5, line: { color: "@surface", width: 3 } })),
-        yaxis: { title: groups.length ? "" : "client, " + (choice.sort === "client" ? "by number" : "most present first"), autorange: false, range: [clients - 0.5, -0.5], showgrid: false, tickvals: ticks, ticktext: groups.length ? groups.map((g) => esc(g.name)) : ticks.map((t) => String(payload.client[order[t]])) },
+        yaxis: { title: groups.length ? "" : "client, " + (choice.sort === "client" ? "by number" : "highest completion rate first"), autorange: false, range: [clients - 0.5, -0.5], showgrid: false, tickvals: ticks, ticktext: groups.length ? groups.map((g) => esc(g.name)) : ticks.map((t) => String(payload.client[order[t]])) },
       },
       legend: payload.words.filter((w, i) => present.has(i)).map((w) => ({ text: w.text, colour: w.colour })),
       height: Math.max(300, Math.min(640, 120 + 16 * clients)),
@@ -97,7 +97,7 @@
         shapes: limit && limit <= 1.03 * longest ? [{ type: "line", x0: limit, x1: limit, yref: "paper", y0: 0, y1: 1, line: { color: "@ink", width: 1.4, dash: "dash" } }] : [],
         annotations: [
           ...(limit && limit <= 1.03 * longest ? [{ x: limit, y: 1, yref: "paper", yanchor: "bottom", text: "deadline", showarrow: false, font: { size: 12, color: "@soft" } }] : []),
-          ...(n ? [] : [{ x: 0.5, y: 0.5, xref: "paper", yref: "paper", text: "nobody was asked in this round", showarrow: false, font: { color: "@soft" } }]),
+          ...(n ? [] : [{ x: 0.5, y: 0.5, xref: "paper", yref: "paper", text: "no client was selected in this round", showarrow: false, font: { color: "@soft" } }]),
         ],
         margin: { l: 8, r: 16, t: 34, b: 8 },
       },
@@ -142,5 +142,5 @@
     return { traces, layout, height: 160 + 110 * payload.rows.length, table: { columns: ["what", "hours", "value"], rows: function* rows() { yield* states; } } };
   }
 
-  Object.assign(window.fdsimBuilders, { presence, gantt, day });
+  Object.assign(window.fdsimBuilders, { outcomes, gantt, day });
 })();

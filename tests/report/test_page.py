@@ -109,15 +109,15 @@ def test_hover_shows_the_numbers(seen: Visit) -> None:
 
 
 def test_hover_on_the_map_names_client_round_and_cause(seen: Visit) -> None:
-    seen.page.locator("#figure-presence .plot").scroll_into_view_if_needed()
-    box = seen.page.locator("#figure-presence .plot .nsewdrag").first.bounding_box()
+    seen.page.locator("#figure-outcomes .plot").scroll_into_view_if_needed()
+    box = seen.page.locator("#figure-outcomes .plot .nsewdrag").first.bounding_box()
     assert box is not None
     seen.page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.5, steps=3)
-    seen.page.wait_for_selector("#figure-presence .hoverlayer .hovertext")
-    text = seen.page.locator("#figure-presence .hoverlayer").text_content() or ""
+    seen.page.wait_for_selector("#figure-outcomes .hoverlayer .hovertext")
+    text = seen.page.locator("#figure-outcomes .hoverlayer").text_content() or ""
     assert "round" in text
     assert "client" in text
-    assert "took part in" in text
+    assert "of its rounds" in text
 
 
 def test_the_slider_goes_through_the_snapshots(seen: Visit) -> None:
@@ -135,10 +135,10 @@ def test_the_slider_goes_through_the_snapshots(seen: Visit) -> None:
 def test_controls_change_what_is_shown(seen: Visit) -> None:
     opened = seen
     order = "d => d.layout.yaxis.ticktext.join()"
-    before = opened.figure("presence", order)
-    opened.page.locator("#figure-presence .tabs button", has_text="cluster").click()
+    before = opened.figure("outcomes", order)
+    opened.page.locator("#figure-outcomes .tabs button", has_text="cluster").click()
     opened.settle()
-    assert opened.figure("presence", order) == "cluster 0,cluster 1" != before
+    assert opened.figure("outcomes", order) == "cluster 0,cluster 1" != before
     before = opened.figure("gantt", "d => JSON.stringify(d.data.map(t => [t.x, t.text]))")
     slider = opened.page.locator("#figure-gantt input[type=range]")
     slider.fill("0" if slider.input_value() != "0" else "1")

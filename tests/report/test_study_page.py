@@ -93,7 +93,7 @@ def test_strategies_are_compared_with_intervals(study: Path, tmp_path: Path) -> 
         "strategy",
         "final_accuracy",
     ]
-    assert "points to dropout (95% interval" in page
+    assert "points against dropout (95% interval" in page
 
 
 def test_a_study_that_goes_on_says_so(study: Path, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_study_that_goes_on_says_so(study: Path, tmp_path: Path) -> None:
     (folder / "study.json").write_text(json.dumps(about))
     shutil.rmtree(folder / "trials" / "3")
     page, figures = page_of(folder, tmp_path / "report.html")
-    assert "Unfinished: of 4 trials 3 complete, 1 waiting." in page
+    assert "Unfinished: 4 trials, 3 complete, 1 waiting." in page
     assert len(figures["accuracy"]["payload"]["series"]) == 6
 
 
