@@ -161,7 +161,7 @@ def test_one_strategy_without_events_clusters_or_counterfactual(
     figures = embedded(page)["figures"]
     assert "No event log was recorded" in page
     assert "No strategy of this run compared clients" in page
-    assert "It was not measured" in page
+    assert "Not measured: set" in page
     assert "similarity" not in figures
     assert figures["outcomes"]["payload"]["cluster"] is None
     sorts = [option["value"] for option in figures["outcomes"]["payload"]["controls"][0]["options"]]

@@ -15,7 +15,7 @@ from fdsim.studies.executors.base import Ended, Event, Failed, Started
 from fdsim.studies.executors.ray_tasks import Delivery, TrialResult, make_trace_bytes, run_and_deliver
 from fdsim.studies.results import RemoteFolder, pack, unpack
 from fdsim.studies.trial import TrialJob
-from fdsim.trace.cache import TraceCache, share
+from fdsim.trace.cache import TraceCache, link_or_copy
 
 
 @dataclass(frozen=True)
@@ -163,8 +163,7 @@ class RayExecutor:
             return Failed(job.trial, f"{result.error} (on {result.where})", again=result.again)
         trace = Path(job.folder) / "trace.parquet"
         if trace.exists() and not self._traces.path_of(job.trace_key).exists():
-            self._traces.folder.mkdir(parents=True, exist_ok=True)
-            share(trace, self._traces.path_of(job.trace_key))
+            link_or_copy(trace, self._traces.path_of(job.trace_key))
         return Ended(job.trial, result.wall_s)
 
     def __exit__(
