@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from fdsim.prepare import Prepared, prepare
 from fdsim.scenario import Scenario, hash_of
 from fdsim.studies.plan import Trial
 from fdsim.trace import TraceRound
+
+if TYPE_CHECKING:
+    from fdsim.learning.engine import Task
 
 #: Bytes of zstd Parquet, as measured on finished runs: a file's own overhead, and what a row adds.
 _ROUNDS_FILE, _ROUND_ROW = 12_000, 60
@@ -97,33 +101,38 @@ def _seconds(prepared: Prepared, device: str | None) -> float:
     from fdsim.progress import Silent
     from fdsim.run import participation_rounds
 
-    scenario = prepared.scenario
+    rounds = prepared.scenario.rounds
     began_s = time.perf_counter()
     trace = list(islice(participation_rounds(prepared, Silent()), _TIMED_ROUNDS))
-    seconds = (time.perf_counter() - began_s) / max(1, len(trace)) * scenario.rounds
-    task = make_task(prepared, device=device)
-    params = task.trainer.initial()
-    everybody, typical = np.arange(scenario.clients), _typical(trace)
-    task.trainer.evaluate(params)
-    evaluate_s = _timed(lambda: task.trainer.evaluate(params))
-    took: dict[bool, float] = {}
-    for trains_all, clients in ((True, everybody), (False, typical)):
+    fleet_s = (time.perf_counter() - began_s) / max(1, len(trace)) * rounds
+    return fleet_s + learning_s(make_task(prepared, device=device), prepared.scenario, trace)
+
+
+def learning_s(task: Task, scenario: Scenario, trace: Sequence[TraceRound]) -> float:
+    """Return the time that learning will take on this machine, from one timed round of each kind.
+
+    `trace` holds some rounds of the scenario, to know how many clients are typically active.
+    """
+    trainer = task.trainer
+    params = trainer.initial()
+    trainer.evaluate(params)
+    evaluate_s = _timed(lambda: trainer.evaluate(params))
+    typical = sorted((r.completed for r in trace), key=len)[len(trace) // 2]
+    round_s: dict[bool, float] = {}
+    for trains_all, clients in ((True, np.arange(scenario.clients)), (False, typical)):
         if len(clients):
 
             def one_round(clients: np.ndarray = clients) -> None:
-                for chunk in task.trainer.train(params, clients, 0):
+                for chunk in trainer.train(params, clients, 0):
                     chunk.losses.cpu()
 
             one_round()
-            took[trains_all] = _timed(one_round)
+            round_s[trains_all] = _timed(one_round)
+    seconds = 0.0
     for strategy in scenario.strategies:
         trains_all = strategy.trains_missing or task.counterfactual
-        seconds += scenario.rounds * (took.get(trains_all, 0.0) + evaluate_s / task.evaluate_every)
+        seconds += scenario.rounds * (round_s.get(trains_all, 0.0) + evaluate_s / task.evaluate_every)
     return seconds
-
-
-def _typical(trace: Sequence[TraceRound]) -> np.ndarray:
-    return sorted((r.completed for r in trace), key=len)[len(trace) // 2]
 
 
 def _timed(work: Callable[[], object]) -> float:

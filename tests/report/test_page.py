@@ -23,7 +23,7 @@ READY_MS = 120_000
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     if not Path(CHROMIUM).exists():
-        pytest.skip("there is no chromium here (Debian: apt-get install chromium)")
+        pytest.skip("chromium is not installed (Debian: apt-get install chromium)")
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with playwright.sync_playwright() as started:
         opened = started.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
