@@ -18,26 +18,25 @@ _SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True)
 class Measure:
-    """A number per curve: its column name, its title, and which direction is better."""
+    """A number per curve: its column name, its title, and the decimals shown."""
 
     name: str
     title: str
-    higher_is_better: bool
     digits: int = 3
 
 
 #: Known for every finished curve.
 QUALITIES = (
-    Measure("final_accuracy", "final accuracy", True),
-    Measure("best_accuracy", "best accuracy", True),
-    Measure("mean_accuracy", "mean accuracy (area under the curve)", True),
-    Measure("fluctuation", "fluctuation", False, 4),
+    Measure("final_accuracy", "final accuracy"),
+    Measure("best_accuracy", "best accuracy"),
+    Measure("mean_accuracy", "mean accuracy (area under the curve)"),
+    Measure("fluctuation", "fluctuation", 4),
 )
 #: What it took to reach the target accuracy; a curve that never did is *censored*: it would have taken longer than observed.
 COSTS = (
-    Measure("rounds", "rounds to target", False, 0),
-    Measure("sim_hours", "simulated hours to target", False, 1),
-    Measure("energy_kj", "kJ to target", False, 1),
+    Measure("rounds", "rounds to target", 0),
+    Measure("sim_hours", "simulated hours to target", 1),
+    Measure("energy_kj", "kJ to target", 1),
 )
 
 

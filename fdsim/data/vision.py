@@ -26,9 +26,6 @@ class VisionSource(DataSource):
     def load(self) -> Examples:
         return _load(self.torchvision_name, self.root.expanduser(), self.download, self.folder, self.classes)
 
-    def labels(self) -> np.ndarray:
-        return self.load().train_labels
-
 
 class Mnist(VisionSource):
     """MNIST: 60 000 handwritten digits of 28×28."""

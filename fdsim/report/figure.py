@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -97,8 +97,6 @@ class Page:
     costs: Sequence[Tile]
     """Dropout, simulated time and energy."""
     sections: Sequence[Section]
-    links: Sequence[tuple[str, str]] = field(default_factory=tuple)
-    """(text, relative address) of other reports, for a study."""
 
 
 def plot_text(text: object) -> str:

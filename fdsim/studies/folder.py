@@ -118,11 +118,6 @@ class StudyFolder:
         """The folder of shared traces."""
         return self.path / "traces"
 
-    @property
-    def retired(self) -> list[str]:
-        """Folders of trials that only an earlier version of the study file had."""
-        return list(self._facts["retired"])
-
     def run_folder(self, trial: Trial) -> Path:
         """Return the run folder of a trial."""
         return self.path / str(self._trials[trial.id]["folder"])
@@ -134,10 +129,6 @@ class StudyFolder:
     def attempts(self, trial: Trial) -> int:
         """Return how often the trial was started, in all sessions."""
         return int(self._trials[trial.id]["attempts"])
-
-    def about(self, trial: Trial) -> Mapping[str, Any]:
-        """Return what study.json records of a trial."""
-        return dict(self._trials[trial.id])
 
     def update(self, trial: Trial, **facts: Any) -> None:
         """Record facts of a trial and write study.json."""

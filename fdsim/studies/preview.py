@@ -77,7 +77,7 @@ def _summary(plan: StudyPlan, todo: list[Trial], estimates: dict[str, Estimate],
         trace_bytes(trial) for trial in leaders.values()
     )
     words = [
-        f"{len(plan.trials)} trials ({seeds} seeds), {runs} strategy runs, {len(leaders)} traces",
+        f"{len(plan.trials)} trials ({seeds} seeds), {runs} strategy runs, {plan.traces} traces",
         f"{len(plan.trials) - len(todo)} complete, {len(todo)} to run",
         f"about {size(disk)} on disk",
     ]

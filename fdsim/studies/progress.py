@@ -94,7 +94,7 @@ class StudyTerminal:
             disable=not self._live,
         )
         self._tasks: dict[str, TaskID] = {}
-        self._total = self._done = self._failed = self._retried = 0
+        self._total = self._done = self._failed = 0
         self._remaining: RemainingTime | None = None
         self._whole: TaskID | None = None
 
