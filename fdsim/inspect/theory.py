@@ -164,7 +164,7 @@ def _snapshot(run: Run, strategy: str | None) -> tuple[str, pd.DataFrame]:
         )
     if strategy is not None and strategy not in there:
         raise RunFolderError(
-            str(run.path), f"no snapshot of R for '{strategy}'", f"there is one for: {', '.join(there)}"
+            str(run.path), f"no snapshot of R for '{strategy}'", f"one of: {', '.join(there)}"
         )
     label = strategy or there[0]
     return label, frame[frame["strategy"].astype(str) == label]

@@ -86,7 +86,7 @@ def _executor(plan: StudyPlan, out: Path, choices: StudyChoices) -> Executor:
         )
     if choices.executor != "local":
         raise InputError(
-            "executor", f"no executor called '{choices.executor}'", f"there is: {', '.join(EXECUTORS)}"
+            "executor", f"no executor called '{choices.executor}'", f"one of: {', '.join(EXECUTORS)}"
         )
     for name in ("address", "results"):
         if getattr(choices, name) is not None:

@@ -85,7 +85,7 @@ class StudyTable(Table):
     @model_validator(mode="after")
     def _seeds_differ(self) -> StudyTable:
         if isinstance(self.seeds, tuple) and len(set(self.seeds)) < len(self.seeds):
-            raise ValueError("the same seed is listed twice, but a repeat needs a seed of its own")
+            raise ValueError("the same seed is listed twice; each repeat needs a different one")
         return self
 
     @model_validator(mode="after")

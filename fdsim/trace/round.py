@@ -143,7 +143,7 @@ CLIENT_COLUMNS = tuple(f.name for f in fields(TraceRound) if not f.name.startswi
 
 
 def blank_round(round_index: int, clients: int, start_s: float, end_s: float) -> TraceRound:
-    """Make a round in which nobody was selected; fill its arrays in place while building it."""
+    """Make a round in which no client was selected; fill its arrays in place while building it."""
     blanks: dict[str, np.ndarray] = {}
     for name in CLIENT_COLUMNS:
         kind = _NUMPY_TYPES[name]

@@ -66,7 +66,7 @@ class RayExecutor:
             return 1.0 if there else 0.0
         if not there:
             raise InputError(
-                "study.gpus_per_run", f"{wanted} of a GPU is wanted, but the cluster has none", "leave it out"
+                "study.gpus_per_run", f"{wanted} of a GPU per run, but the cluster has no GPU", "remove it"
             )
         return wanted
 

@@ -253,7 +253,7 @@ def test_an_address_nobody_answers_fails_within_seconds(write_study: Any, tmp_pa
 @pytest.mark.parametrize(
     ("choices", "told"),
     [
-        ({"executor": "slurm"}, "no executor called 'slurm'. there is: local, ray"),
+        ({"executor": "slurm"}, "no executor called 'slurm'. one of: local, ray"),
         ({"executor": "local", "address": "auto"}, "--address: is for a Ray cluster. add --executor ray"),
         ({"executor": "ray", "results": "nowhere://x"}, "no file system for 'nowhere://'"),
         ({"executor": "ray", "results": "file:///proc/fdsim"}, "results cannot be written there"),
