@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,18 @@ _COMPLETED, _NOT_SELECTED, _FIRST_CAUSE = 0, 1, 2
 
 def words() -> list[dict[str, str]]:
     """List the outcomes and causes that the map shows, in the order of their codes."""
-    causes = [{"text": cause.name.replace("_", " "), "colour": f"@{cause.name}"} for cause in Cause]
-    return [
-        {"text": "completed", "colour": "@completed"},
-        {"text": "not selected", "colour": "@not_selected"},
-        *causes,
+    rest = [Outcome.completed, Outcome.not_selected]
+    shown = [
+        {"outcome": outcome.name, "text": _text(outcome), "colour": f"@{outcome.name}"} for outcome in rest
     ]
+    for cause in Cause:
+        about = {"outcome": Outcome.dropped.name, "cause": cause.name}
+        shown.append({**about, "text": _text(cause), "colour": f"@{cause.name}"})
+    return shown
+
+
+def _text(code: IntEnum) -> str:
+    return code.name.replace("_", " ")
 
 
 def map_codes(outcomes: Outcomes) -> np.ndarray:

@@ -60,8 +60,10 @@ def gantt_figure(data: RunData) -> Figure | Remark:
             "rounds": [r + 1 for r in rounds],
             "most": int(np.diff(starts).max(initial=0)),
             "deadline_s": _deadline_s(data.tables),
-            "causes": [{"text": c.name.replace("_", " "), "colour": f"@{c.name}"} for c in Cause],
-            "phases": [p.name.replace("_", " ") for p in Phase],
+            "causes": [
+                {"name": c.name, "text": c.name.replace("_", " "), "colour": f"@{c.name}"} for c in Cause
+            ],
+            "phases": [{"name": p.name, "text": p.name.replace("_", " ")} for p in Phase],
             "controls": [
                 {
                     "key": "round",

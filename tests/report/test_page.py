@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import pytest
 
+import fdsim
 from fdsim.report import write_report
 
 if TYPE_CHECKING:
@@ -153,6 +156,20 @@ def test_controls_change_what_is_shown(seen: Visit) -> None:
     opened.settle()
     assert "kJ" in opened.figure("accuracy", "d => d.layout.xaxis.title.text")
     assert opened.complaints == []
+
+
+@pytest.mark.parametrize("figure", ["outcomes", "gantt"])
+def test_csv_has_the_words_of_the_trace(seen: Visit, tiny: Path, figure: str) -> None:
+    text = seen.page.evaluate("key => fdsimReport.csvOf(key)", figure)
+    table = pd.read_csv(io.StringIO(text)).astype(object)
+    trace = fdsim.open_run(tiny).trace.set_index(["round", "client"])
+    for row in table.itertuples():
+        recorded = trace.loc[(row.round - 1, row.client)]
+        for column in {"outcome", "cause", "phase"} & set(table.columns):
+            found = getattr(row, column)
+            assert (None if pd.isna(found) else found) == (
+                None if pd.isna(recorded[column]) else recorded[column]
+            )
 
 
 def test_every_figure_hands_out_its_data_as_csv(seen: Visit) -> None:

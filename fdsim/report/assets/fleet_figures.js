@@ -41,9 +41,12 @@
       legend: payload.words.filter((w, i) => present.has(i)).map((w) => ({ text: w.text, colour: w.colour })),
       height: Math.max(300, Math.min(640, 120 + 16 * clients)),
       table: {
-        columns: ["client", "cluster", "device", "round", "what"],
+        columns: ["client", "cluster", "device", "round", "outcome", "cause"],
         rows: function* rows() {
-          for (const i of order) for (let r = 0; r < rounds; r += 1) yield [payload.client[i], payload.cluster ? payload.cluster[i] : null, payload.devices[payload.device[i]], payload.rounds[r], payload.words[codes[i * rounds + r]].text];
+          for (const i of order) for (let r = 0; r < rounds; r += 1) {
+            const word = payload.words[codes[i * rounds + r]];
+            yield [payload.client[i], payload.cluster ? payload.cluster[i] : null, payload.devices[payload.device[i]], payload.rounds[r], word.outcome, word.cause];
+          }
         },
       },
     };
@@ -82,7 +85,7 @@
       const word = payload.causes[cause];
       traces.push({
         type: "scatter", mode: "markers", name: word.text, x: broken.map((i) => column.end[i]), y: broken.map((i) => rows.indexOf(i)), marker: { symbol: "x", size: n > 80 ? 6 : 9, color: word.colour, line: { width: 0 } },
-        text: broken.map((i) => name(i) + "</b><br>" + word.text + " in " + payload.phases[column.phase[i]] + ", " + Math.round(100 * column.progress[i]) + " % of its training done"), hovertemplate: "<b>%{text}<br>after %{x:.1f} s<extra></extra>",
+        text: broken.map((i) => name(i) + "</b><br>" + word.text + " in " + payload.phases[column.phase[i]].text + ", " + Math.round(100 * column.progress[i]) + " % of its training done"), hovertemplate: "<b>%{text}<br>after %{x:.1f} s<extra></extra>",
       });
     }
     const step = Math.max(1, Math.ceil(n / 30));
@@ -105,7 +108,7 @@
       table: {
         columns: ["round", "client", "outcome", "cause", "phase", "progress", "start_s", "download_s", "train_s", "upload_s", "end_s"],
         rows: function* out() {
-          for (const i of rows) yield [payload.rounds[choice.round], column.client[i], column.outcome[i] ? "dropped" : "completed", column.outcome[i] ? payload.causes[column.cause[i]].text : null, payload.phases[column.phase[i]], column.progress[i], ...["start", ...PHASES, "end"].map((key) => column[key][i])];
+          for (const i of rows) yield [payload.rounds[choice.round], column.client[i], column.outcome[i] ? "dropped" : "completed", column.outcome[i] ? payload.causes[column.cause[i]].name : null, payload.phases[column.phase[i]].name, column.progress[i], ...["start", ...PHASES, "end"].map((key) => column[key][i])];
         },
       },
     };
