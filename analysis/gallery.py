@@ -1,4 +1,4 @@
-"""Draws one picture per gallery scenario: what was learned, and who was missing meanwhile.
+"""Draw one picture per gallery scenario: accuracy, and dropout by cause.
 
 for each scenario:  fdsim run scenarios/NAME.toml --out runs/gallery/NAME
 then:               python analysis/gallery.py runs/gallery --out scenarios/pictures
@@ -36,39 +36,41 @@ COLOURS = {
 }
 
 
-def draw_missing(axes: Axes, trace: pd.DataFrame) -> None:
-    """Stacked shares of the asked clients that each cause took, by round."""
-    asked = trace[trace["outcome"] != "not_selected"]
-    missing = asked[asked["outcome"] == "dropped"]
-    size = asked.groupby("round").size()
-    counts = pd.crosstab(missing["round"], missing["cause"].astype(str)).reindex(size.index, fill_value=0)
-    shares = counts.div(size, axis=0)
+def draw_dropouts(axes: Axes, trace: pd.DataFrame) -> None:
+    """Draw the fraction of selected clients that dropped out by each cause, stacked, by round."""
+    selected = trace[trace["outcome"] != "not_selected"]
+    dropped = selected[selected["outcome"] == "dropped"]
+    size = selected.groupby("round").size()
+    counts = pd.crosstab(dropped["round"], dropped["cause"].astype(str)).reindex(size.index, fill_value=0)
+    fractions = counts.div(size, axis=0)
     causes = [
-        cause for cause in shares.mean().sort_values(ascending=False).index if shares[cause].mean() > 0.001
+        cause
+        for cause in fractions.mean().sort_values(ascending=False).index
+        if fractions[cause].mean() > 0.001
     ]
     axes.stackplot(
-        shares.index + 1,
-        [shares[cause] for cause in causes],
+        fractions.index + 1,
+        [fractions[cause] for cause in causes],
         labels=[cause.replace("_", " ") for cause in causes],
         colors=[COLOURS.get(cause, "#bab0ac") for cause in causes],
         step="mid",
         linewidth=0,
     )
-    axes.set(xlabel="round", ylabel="share of asked clients missing", ylim=(0, 1), xlim=(1, len(size)))
+    axes.set(xlabel="round", ylabel="fraction of selected clients dropped", ylim=(0, 1), xlim=(1, len(size)))
     axes.spines[["top", "right"]].set_visible(False)
     if causes:
         axes.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
 def draw(run: Run, title: str) -> plt.Figure:
-    """The two panels of one scenario."""
+    """Draw the two panels of one scenario."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
     rounds = run.read("rounds", columns=["strategy", "round", "test_accuracy"])
     curves = rounds.assign(strategy=rounds["strategy"].astype(str), round=rounds["round"] + 1)
     draw_curves(left, curves.rename(columns={"test_accuracy": "accuracy"}))
     left.set(xlabel="round", ylabel="test accuracy")
     left.legend(frameon=False, fontsize=7, loc="lower right")
-    draw_missing(right, run.trace)
+    draw_dropouts(right, run.trace)
     figure.suptitle(title, fontsize=10)
     return figure
 
@@ -84,12 +86,12 @@ def main() -> None:
     words.out.mkdir(parents=True, exist_ok=True)
     found = sorted(path.parent for path in words.folder.glob("*/run.json"))
     if not found:
-        raise SystemExit(f"{words.folder}: no run folders in it")
+        raise SystemExit(f"{words.folder}: it contains no run folders")
     scenarios = Path(__file__).resolve().parent.parent / "scenarios"
     for path in found:
         scenario = scenarios / f"{path.name}.toml"
         if not scenario.is_file():
-            print(f"{path}: there is no scenario of that name, left out")
+            print(f"{path}: skipped, there is no scenario of that name")
             continue
         question = scenario.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
         figure = draw(fdsim.open_run(path), question)

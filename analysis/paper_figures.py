@@ -1,17 +1,17 @@
-"""Draws the figures of the paper and its supplement from a study folder or any folder of runs, as PDF and PNG.
+"""Draw the figures of the paper and its supplement from a study folder or any folder of runs, as PDF and PNG.
 
 python analysis/paper_figures.py STUDY_OR_RUNS_DIR --out analysis/results
 
-clustered   accuracy by round for each share α of missing clients, a row per data set
+clustered   accuracy by round for each fraction α of missing clients, a row per data set
 released    the same, trained as the authors' released code does
 local_work  the same for each E
 clients     the same for K = 20 and 40
-fedprox     the same with FedProx's pull
-general     the same for each unevenness of the general setting
+fedprox     the same with FedProx's proximal term
+general     the same for each level of heterogeneity of the general setting
 similarity  R of fdms at the end, clients in the order of their clusters
 reduction   accuracy and pairs compared with candidate sets
 
-Curves are means over the seeds; bands are one standard deviation. Figures without runs are left out, and said so.
+Curves are means over the seeds; bands are one standard deviation. Figures without runs are skipped with a message.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ LEVELS = {500: "low", 200: "medium", 100: "high"}
 
 
 def draw_curves(axes: Axes, curves: pd.DataFrame, column: str = "accuracy") -> None:
-    """One line per strategy, mean over the seeds, with a band of one standard deviation."""
+    """Draw one line per strategy, mean over the seeds, with a band of one standard deviation."""
     for strategy in sorted(curves["strategy"].unique(), key=_rank):
         rows = curves[curves["strategy"] == strategy].dropna(subset=[column])
         by_round = rows.groupby("round")[column].agg(["mean", "std"])
@@ -66,7 +66,7 @@ def _rank(strategy: str) -> tuple[int, str]:
 
 
 def panels(curves: pd.DataFrame, rows: str, columns: str, label: Callable[[object], str]) -> Figure | None:
-    """A grid of panels, one row per value of `rows`, one column per value of `columns`."""
+    """Draw a grid of panels, one row per value of `rows`, one column per value of `columns`."""
     if curves.empty:
         return None
     down, across = list(dict.fromkeys(curves[rows])), sorted(curves[columns].unique())
@@ -105,7 +105,7 @@ def panels(curves: pd.DataFrame, rows: str, columns: str, label: Callable[[objec
 
 
 def _plain(curves: pd.DataFrame, kind: str = "clustered") -> pd.DataFrame:
-    """The runs of the clustered experiments with the paper's main settings."""
+    """Return the runs of the clustered experiments with the paper's main settings."""
     main = curves["experiment"].str.endswith(f"-{kind}") & (curves["proximal_mu"] == 0)
     return curves[main & (curves["clients"] == 20) & ~curves["strategy"].str.startswith("fdms, case")]
 
@@ -115,7 +115,7 @@ def _main_work(curves: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw_clustered(found: Gathered, kind: str = "clustered") -> Figure | None:
-    """Accuracy by round for each α."""
+    """Draw accuracy by round for each α."""
     curves = _main_work(_plain(measured(found.curves), kind))
     order = {name: place for place, name in enumerate(TITLES)}
     curves = curves.sort_values("experiment", key=lambda names: names.map(order), kind="stable")
@@ -123,12 +123,12 @@ def draw_clustered(found: Gathered, kind: str = "clustered") -> Figure | None:
 
 
 def draw_released(found: Gathered) -> Figure | None:
-    """The same for what was trained as in the authors' released code."""
+    """Draw the same for runs trained as in the authors' released code."""
     return draw_clustered(found, "released")
 
 
 def draw_local_work(found: Gathered) -> Figure | None:
-    """Accuracy by round for each E at α = 0.5, where more than one was run."""
+    """Draw accuracy by round for each E at α = 0.5, where more than one was run."""
     curves = _plain(measured(found.curves))
     curves = curves[curves["alpha"] == 0.5]
     several = curves.groupby("experiment")["local_work"].nunique()
@@ -137,7 +137,7 @@ def draw_local_work(found: Gathered) -> Figure | None:
 
 
 def draw_clients(found: Gathered) -> Figure | None:
-    """Accuracy by round for K = 20 and 40 at α = 0.5."""
+    """Draw accuracy by round for K = 20 and 40 at α = 0.5."""
     curves = _main_work(measured(found.curves))
     curves = curves[curves["experiment"].str.endswith("-clustered") & (curves["alpha"] == 0.5)]
     several = curves.groupby("experiment")["clients"].nunique()
@@ -146,7 +146,7 @@ def draw_clients(found: Gathered) -> Figure | None:
 
 
 def draw_fedprox(found: Gathered) -> Figure | None:
-    """Accuracy by round without and with FedProx's pull."""
+    """Draw accuracy by round with and without the proximal term of FedProx."""
     curves = measured(found.curves)
     with_pull = set(curves.loc[curves["proximal_mu"] > 0, "experiment"])
     curves = curves[curves["experiment"].isin(with_pull) & (curves["alpha"] == 0.5)]
@@ -154,7 +154,7 @@ def draw_fedprox(found: Gathered) -> Figure | None:
 
 
 def draw_general(found: Gathered) -> Figure | None:
-    """Accuracy by round for each level of unevenness (columns) and α (rows) in the general setting."""
+    """Draw accuracy by round for each level of heterogeneity (columns) and α (rows) in the general setting."""
     curves = measured(found.curves)
     curves = curves[curves["shards"] > 0].sort_values(["shards", "alpha"], ascending=[False, True])
     curves = curves.assign(
@@ -166,7 +166,7 @@ def draw_general(found: Gathered) -> Figure | None:
 
 
 def draw_similarity(found: Gathered) -> Figure | None:
-    """R of fdms after the last round of the first run of each clustered experiment."""
+    """Draw R of fdms after the last round of the first run of each clustered experiment."""
     maps: dict[str, np.ndarray] = {}
     for run in found.runs:
         name = str(run.settings["name"]).removeprefix("paper-")
@@ -198,12 +198,12 @@ def draw_similarity(found: Gathered) -> Figure | None:
 
 
 def draw_reduction(found: Gathered) -> Figure | None:
-    """Accuracy, pairs compared per round, and all pairs compared so far, with and without candidate sets."""
+    """Draw accuracy, pairs compared per round, and all pairs compared so far, with and without candidate sets."""
     curves = found.curves[found.curves["alpha"] == 0.5]
-    cells = curves.loc[
+    reduced = curves.loc[
         curves["strategy"].str.startswith("fdms, case"), ["experiment", "seed"]
     ].drop_duplicates()
-    curves = curves.merge(cells, on=["experiment", "seed"])
+    curves = curves.merge(reduced, on=["experiment", "seed"])
     if curves.empty:
         return None
     fdms = curves[curves["strategy"].str.startswith("fdms")].sort_values("round").copy()

@@ -1,4 +1,4 @@
-"""Gathers the runs of the paper's experiments into one table, from a study folder or any folder of runs."""
+"""Gather the runs of the paper's experiments into one table, from a study folder or any folder of runs."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import pandas as pd
 
 from fdsim.telemetry.reader import Run, find_run_folders, open_run
 
-#: What tells one cell of an experiment from another.
-CELL = ["experiment", "clients", "alpha", "local_work", "proximal_mu", "shards"]
-#: Final accuracies are means over the evaluations of this last share of the rounds.
+#: The columns that tell the variants of the experiments apart.
+VARIANT = ["experiment", "clients", "alpha", "local_work", "proximal_mu", "shards"]
+#: Final accuracies are means over the evaluations in this last fraction of the rounds.
 FINAL_FRAC = 0.2
-#: Rounds are counted to this share of Full's mean final accuracy.
+#: Rounds are counted up to this fraction of Full's mean final accuracy.
 TARGET_FRAC = 0.9
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """All runs of a folder: accuracies by round, and the runs themselves for what else they hold."""
+    """All runs of a folder: accuracies by round, and the runs themselves."""
 
     curves: pd.DataFrame
-    """CELL, rounds_planned, seed, strategy, round (from 1), accuracy, pairs."""
+    """VARIANT, rounds_planned, seed, strategy, round (from 1), accuracy, pairs."""
     runs: list[Run]
     unfinished: list[Path]
 
 
-def cell_of(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of CELL for a run's settings."""
+def variant_of(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of VARIANT for a run's settings."""
     steps, epochs = settings.get("training.local_steps"), settings.get("training.local_epochs")
     return {
         "experiment": str(settings["name"]).removeprefix("paper-"),
@@ -64,18 +64,18 @@ def gather(folder: Path | str, also: Path | None = None) -> Gathered:
                     "rounds_planned": planned,
                 }
             )
-            frames.append(frame.assign(**cell_of(run.settings)))
+            frames.append(frame.assign(**variant_of(run.settings)))
     if not frames:
-        raise SystemExit(f"{folder}: no run with a finished strategy in it")
-    found = share_full(pd.concat(frames, ignore_index=True))
+        raise SystemExit(f"{folder}: it contains no run with a finished strategy")
+    found = reuse_full(pd.concat(frames, ignore_index=True))
     if also is not None:
-        found = share_full(pd.concat([found, _others(found, also)], ignore_index=True))
+        found = reuse_full(pd.concat([found, _others(found, also)], ignore_index=True))
     return Gathered(found, runs, unfinished)
 
 
 def _others(found: pd.DataFrame, path: Path) -> pd.DataFrame:
-    """The curves of a file whose cell, seed and strategy are not among those found."""
-    keys = [*CELL, "seed", "strategy"]
+    """Return the curves of a file whose variant, seed and strategy are not among those found."""
+    keys = [*VARIANT, "seed", "strategy"]
     told = pd.read_csv(path)
     told["rounds_planned"] = told.groupby(keys)["round"].transform("max")
     known = found[keys].drop_duplicates().assign(known=True)
@@ -83,38 +83,38 @@ def _others(found: pd.DataFrame, path: Path) -> pd.DataFrame:
     return new[new["known"].isna()].drop(columns="known").assign(pairs=float("nan"))
 
 
-def share_full(curves: pd.DataFrame) -> pd.DataFrame:
-    """Give every α the Full of its seed: nobody is missing in Full, so it is the same at every α."""
-    keys = [*CELL, "seed"]
+def reuse_full(curves: pd.DataFrame) -> pd.DataFrame:
+    """Give every α the Full of its seed: no client is missing in Full, so it is the same at every α."""
+    keys = [*VARIANT, "seed"]
     without_alpha = [key for key in keys if key != "alpha"]
-    cells = curves[keys].drop_duplicates()
+    every = curves[keys].drop_duplicates()
     full = curves[curves["strategy"] == "full"]
     has = full[keys].drop_duplicates().assign(has=True)
-    wanting = cells.merge(has, on=keys, how="left")
+    wanting = every.merge(has, on=keys, how="left")
     wanting = wanting[wanting["has"].isna()].drop(columns="has")
     donor = full.drop_duplicates([*without_alpha, "round"]).drop(columns="alpha")
     return pd.concat([curves, wanting.merge(donor, on=without_alpha)], ignore_index=True)
 
 
 def measured(curves: pd.DataFrame) -> pd.DataFrame:
-    """The rounds after which the model was evaluated."""
+    """Return the rounds after which the global model was evaluated."""
     return curves.dropna(subset=["accuracy"])
 
 
 def finals(curves: pd.DataFrame) -> pd.DataFrame:
-    """One row per cell, seed and strategy: the mean accuracy over the last fifth of the rounds."""
+    """Return one row per variant, seed and strategy: the mean accuracy over the last fifth of the rounds."""
     last = measured(curves)
     last = last[last["round"] > (1.0 - FINAL_FRAC) * last["rounds_planned"]]
-    keys = [*CELL, "rounds_planned", "strategy", "seed"]
+    keys = [*VARIANT, "rounds_planned", "strategy", "seed"]
     return last.groupby(keys, dropna=False)["accuracy"].mean().rename("final").reset_index()
 
 
 def rounds_to_target(curves: pd.DataFrame) -> pd.DataFrame:
-    """One row per cell, seed and strategy: the first evaluated round at 90 % of Full's final; NaN for never."""
+    """Return one row per variant, seed and strategy: the first round at 90 % of Full's final accuracy, or NaN."""
     ends = finals(curves)
-    target = ends[ends["strategy"] == "full"].groupby(CELL, dropna=False)["final"].mean() * TARGET_FRAC
-    rows = measured(curves).merge(target.rename("target").reset_index(), on=CELL)
-    keys = [*CELL, "strategy", "seed", "target"]
+    target = ends[ends["strategy"] == "full"].groupby(VARIANT, dropna=False)["final"].mean() * TARGET_FRAC
+    rows = measured(curves).merge(target.rename("target").reset_index(), on=VARIANT)
+    keys = [*VARIANT, "strategy", "seed", "target"]
     reached = rows[rows["accuracy"] >= rows["target"]].groupby(keys, dropna=False)["round"].min()
     every = rows[keys].drop_duplicates()
     return every.merge(reached.rename("rounds_to").reset_index(), on=keys, how="left")

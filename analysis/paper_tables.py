@@ -1,4 +1,4 @@
-"""Writes the tables of the paper's experiments, final accuracy and rounds to a target, as CSV and Markdown.
+"""Write the tables of the paper's experiments, final accuracy and rounds to a target, as CSV and Markdown.
 
 python analysis/paper_tables.py STUDY_OR_RUNS_DIR --out analysis/results
 """
@@ -9,30 +9,30 @@ import argparse
 from pathlib import Path
 
 import pandas as pd
-from paper_runs import CELL, finals, gather, measured, rounds_to_target
+from paper_runs import VARIANT, finals, gather, measured, rounds_to_target
 
 #: The paper's strategies first, in its order.
 ORDER = ["full", "fdms", "fdms, case 1", "fdms, case 2", "dropout", "stale", "stale, model"]
 
 
 def final_table(curves: pd.DataFrame) -> pd.DataFrame:
-    """Mean and standard deviation over the seeds of the final accuracy, and the gap to Full."""
+    """Return the mean and standard deviation of the final accuracy over the seeds, and the gap to Full."""
     ends = finals(curves)
-    full = ends[ends["strategy"] == "full"].set_index([*CELL, "seed"])["final"].rename("full")
-    ends = ends.join(full, on=[*CELL, "seed"])
+    full = ends[ends["strategy"] == "full"].set_index([*VARIANT, "seed"])["final"].rename("full")
+    ends = ends.join(full, on=[*VARIANT, "seed"])
     ends["gap_to_full"] = ends["full"] - ends["final"]
     table = (
-        ends.groupby([*CELL, "rounds_planned", "strategy"], dropna=False)
+        ends.groupby([*VARIANT, "rounds_planned", "strategy"], dropna=False)
         .agg(seeds=("seed", "nunique"), final_mean=("final", "mean"), final_sd=("final", "std"))
-        .join(ends.groupby([*CELL, "rounds_planned", "strategy"], dropna=False)["gap_to_full"].mean())
+        .join(ends.groupby([*VARIANT, "rounds_planned", "strategy"], dropna=False)["gap_to_full"].mean())
     )
     return _ordered(table.reset_index())
 
 
 def rounds_table(curves: pd.DataFrame) -> pd.DataFrame:
-    """Mean and standard deviation over the seeds that reached the target, and how many did."""
+    """Return the mean and standard deviation over the seeds that reached the target, and their number."""
     every = rounds_to_target(curves)
-    groups = every.groupby([*CELL, "strategy", "target"], dropna=False)["rounds_to"]
+    groups = every.groupby([*VARIANT, "strategy", "target"], dropna=False)["rounds_to"]
     table = groups.agg(seeds="size", reached="count", rounds_mean="mean", rounds_sd="std")
     return _ordered(table.reset_index())
 
@@ -40,11 +40,11 @@ def rounds_table(curves: pd.DataFrame) -> pd.DataFrame:
 def _ordered(table: pd.DataFrame) -> pd.DataFrame:
     rank = {name: place for place, name in enumerate(ORDER)}
     table["rank"] = table["strategy"].map(lambda name: rank.get(name, len(ORDER)))
-    return table.sort_values([*CELL, "rank", "strategy"]).drop(columns="rank").reset_index(drop=True)
+    return table.sort_values([*VARIANT, "rank", "strategy"]).drop(columns="rank").reset_index(drop=True)
 
 
 def markdown(table: pd.DataFrame, numbers: dict[str, str]) -> str:
-    """A Markdown table; `numbers` gives the format of each column that is not text."""
+    """Format a Markdown table; `numbers` gives the format of each numeric column."""
     shown = table.copy()
     for column, form in numbers.items():
         shown[column] = [("–" if pd.isna(value) else format(value, form)) for value in shown[column]]
@@ -76,7 +76,7 @@ def main() -> None:
             {"target": ".3f", "rounds_mean": ".0f", "rounds_sd": ".0f"},
         ),
     )
-    curves = measured(found.curves)[[*CELL, "strategy", "seed", "round", "accuracy"]]
+    curves = measured(found.curves)[[*VARIANT, "strategy", "seed", "round", "accuracy"]]
     curves.to_csv(words.out / "curves.csv", index=False, float_format="%.4f")
     for name, table, numbers in tables:
         table.to_csv(words.out / f"{name}.csv", index=False, float_format="%.5g")

@@ -1,4 +1,4 @@
-"""Takes the README's picture of a report, in a headless Chromium.
+"""Take the README's picture of a report, in a headless Chromium.
 
 fdsim run scenarios/quickstart.toml
 python analysis/report_picture.py runs/quickstart/report.html analysis/results/report.png
@@ -17,10 +17,10 @@ _SIZE = {"width": 1200, "height": 1340}
 
 
 def take_picture(report: Path, picture: Path) -> None:
-    """Open the report, waits until every figure is drawn, and save the top of the page."""
+    """Open the report, wait until every figure is drawn, and save the top of the page."""
     chromium = shutil.which("chromium")
     if chromium is None:
-        sys.exit("there is no chromium here (Debian: apt-get install chromium)")
+        sys.exit("chromium is not installed (Debian: apt-get install chromium)")
     with sync_playwright() as started:
         browser = started.chromium.launch(executable_path=chromium, args=_ARGUMENTS)
         page = browser.new_page(viewport=_SIZE, color_scheme="light")

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the cells behind analysis/results, one run folder each, and goes on where it stopped.
+# Run the trials behind analysis/results, one run folder each; started again, it resumes where it stopped.
 #
 #   sh analysis/reproduce.sh DATA_ROOT OUT [SEEDS]
 #
@@ -11,7 +11,7 @@
 set -eu
 root=$1 out=$2 seeds=${3:-"1 2 3"}
 
-run() { # run NAME EVERY CELL SETTING…
+run() { # run NAME EVERY TRIAL SETTING…
     name=$1 every=$2 folder=$out/$1/$3
     shift 3
     set -- "$@" --set "telemetry.evaluate_every=$every"
@@ -27,13 +27,13 @@ run() { # run NAME EVERY CELL SETTING…
 
 for seed in $seeds; do
     for alpha in 0.5 0.7 0.3; do
-        cell=alpha=$alpha,seed=$seed
-        run fmnist_clustered 15 "$cell" --set "seed=$seed" --set "participation.alpha=$alpha"
-        run mnist_clustered 5 "$cell" --set "seed=$seed" --set "participation.alpha=$alpha"
-        run cifar10_clustered 25 "$cell" --set "seed=$seed" --set "participation.alpha=$alpha"
-        run mnist_released 5 "$cell" --set "seed=$seed" --set "participation.alpha=$alpha"
-        run fmnist_released 15 "$cell" --set "seed=$seed" --set "participation.alpha=$alpha"
-        run cifar10_released 25 "$cell" --set "seed=$seed" --set "participation.alpha=$alpha" # hours on two cores
+        trial=alpha=$alpha,seed=$seed
+        run fmnist_clustered 15 "$trial" --set "seed=$seed" --set "participation.alpha=$alpha"
+        run mnist_clustered 5 "$trial" --set "seed=$seed" --set "participation.alpha=$alpha"
+        run cifar10_clustered 25 "$trial" --set "seed=$seed" --set "participation.alpha=$alpha"
+        run mnist_released 5 "$trial" --set "seed=$seed" --set "participation.alpha=$alpha"
+        run fmnist_released 15 "$trial" --set "seed=$seed" --set "participation.alpha=$alpha"
+        run cifar10_released 25 "$trial" --set "seed=$seed" --set "participation.alpha=$alpha" # hours on two cores
     done
     run mnist_clustered 5 "k40,alpha=0.5,seed=$seed" --set "seed=$seed" --set participation.clients=40 \
         --set data.partition.samples_per_client=100

@@ -73,10 +73,10 @@ MENU: dict[str, dict[str, str]] = {
     },
     "participation": {
         "fixed_ratio": "fdsim.participation.fixed_ratio:FixedRatio",
-        "bernoulli": "fdsim.participation.bernoulli:Bernoulli",
-        "markov": "fdsim.participation.markov:Markov",
-        "periodic": "fdsim.participation.periodic:Periodic",
-        "scripted": "fdsim.participation.scripted:Scripted",
+        "bernoulli": "fdsim.participation.simple:Bernoulli",
+        "markov": "fdsim.participation.simple:Markov",
+        "periodic": "fdsim.participation.simple:Periodic",
+        "scripted": "fdsim.participation.simple:Scripted",
         "trace": "fdsim.participation.replayed:Replayed",
     },
     "data": {

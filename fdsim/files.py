@@ -75,6 +75,20 @@ def put_in_place(waiting: Path, path: Path) -> None:
     sync_folder(path.parent)
 
 
+@contextmanager
+def complete_or_absent(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; what is written there takes its name unless the block fails."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Not the process id alone: machines that share a folder may have the same.
+    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        # Renaming one link of a file over another link of it does nothing, and leaves the temporary name behind.
+        temporary.unlink(missing_ok=True)
+
+
 def file_hash(path: Path) -> str:
     """Return a hash of a file's bytes, as fdsim.trace's content_hash."""
     digest = hashlib.blake2b(digest_size=16)

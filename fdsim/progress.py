@@ -118,7 +118,7 @@ class Terminal:
 
     def fleet_part(self, frac: float, lived_to_s: float | None) -> None:
         """Say how much of a large fleet is built, or has lived up to a time ahead of the clock."""
-        done = "built" if lived_to_s is None else f"as far as {_clock(lived_to_s)}"
+        done = "built" if lived_to_s is None else f"simulated to {_clock(lived_to_s)}"
         self._note(f"{frac:.0%} of the fleet {done}")
 
     def _note(self, note: str) -> None:

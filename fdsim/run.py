@@ -34,7 +34,7 @@ class RunChoices:
     force: bool = False
     device: str | None = None
     trace_cache: Path | None = None
-    """Folder of traces by `Prepared.trace_key`, shared by the cells of a study."""
+    """Folder of traces by `Prepared.trace_key`, shared by the trials of a study."""
     sharding: Sharding | None = None
     """Spreads every cohort over a Ray cluster; this alone may change last digits, by the order of sums."""
 

@@ -1,4 +1,4 @@
-"""A link of one's own: commuters lose it in the tunnel, once in the morning and once in the evening."""
+"""A user-defined link model: commuters lose their link in a tunnel, once in the morning and once in the evening."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Commuter(Connectivity):
     tunnel_s: PositiveFloat = Field(1200.0, description="time in the tunnel, s")
     morning_hour: float = Field(8.0, ge=0, lt=12, description="hour at which most go to work")
     evening_hour: float = Field(18.0, ge=12, lt=22, description="hour at which most go home")
-    spread_s: float = Field(900.0, ge=0, le=3600, description="how unlike the commuters' hours are, s")
+    spread_s: float = Field(900.0, ge=0, le=3600, description="spread of the commuters' hours, s")
 
     def spells(self, rng: np.random.Generator) -> Iterator[Spell]:
-        """A day is: sleep and breakfast, tunnel, work, tunnel, evening."""
+        """Yield the spells of each day: home, tunnel, work, tunnel, home."""
         late_s = rng.uniform(0.0, self.spread_s) if self.spread_s else 0.0
         starts_s = (self.morning_hour * HOUR_S + late_s, self.evening_hour * HOUR_S + late_s)
         yield Spell(online=True, length_s=starts_s[0])

@@ -1,4 +1,4 @@
-"""A charger of one's own: the sun, which charges by day unless it is cloudy."""
+"""A user-defined usage model: the sun, which charges by day unless it is cloudy."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Sun(Usage):
 
     sunrise_hour: float = Field(7.0, ge=0, lt=12)
     sunset_hour: float = Field(18.0, gt=12, lt=24)
-    cloudy_frac: float = Field(0.3, ge=0, le=1, description="share of a device's days that are cloudy")
+    cloudy_frac: float = Field(0.3, ge=0, le=1, description="fraction of a device's days that are cloudy")
 
     def screen(self, rng: np.random.Generator, charger: ChargerSpells) -> Iterator[Switch]:
-        """Sensors have no screen."""
+        """Keep the screen off: sensors have none."""
         yield Switch(False, float("inf"))
 
     def charger(self, rng: np.random.Generator) -> Iterator[Switch]:
-        """Dark, light, dark, every day."""
+        """Yield dark, light and dark for each day."""
         while True:
             cloudy = rng.random() < self.cloudy_frac
             rise, fall = (11.0, 13.0) if cloudy else (self.sunrise_hour, self.sunset_hour)

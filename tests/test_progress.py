@@ -13,7 +13,7 @@ from fdsim import progress as view
 @pytest.mark.parametrize(
     ("patience_s", "expected"),
     [
-        (-1.0, "  40% of the fleet built\n  80% of the fleet as far as day 2 01:30\n"),
+        (-1.0, "  40% of the fleet built\n  80% of the fleet simulated to day 2 01:30\n"),
         (3600.0, ""),
     ],
     ids=["when a step takes long", "not when it does not"],

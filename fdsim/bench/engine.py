@@ -1,4 +1,4 @@
-"""How fast the learning engine is, against a plain PyTorch loop on the same machine in the same run."""
+"""The speed of the learning engine, against a plain PyTorch loop on the same machine in the same run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fdsim.learning.paths.loop import LoopTrainer
 
 @dataclass(frozen=True)
 class EngineWorkload:
-    """A round to time: so many clients of so many samples, a net, and the local training."""
+    """A round to time: the number of clients and samples, a net, and the local training."""
 
     name: str
     net: Net
@@ -33,7 +33,7 @@ class EngineWorkload:
     samples: int
     training: Training
     bar: float
-    """The least the engine must be faster than the plain loop."""
+    """The minimum speed-up over the plain loop."""
 
 
 WORKLOADS = (
@@ -50,26 +50,26 @@ WORKLOADS = (
 
 @dataclass(frozen=True)
 class Timing:
-    """What was measured of a workload."""
+    """The measurements of a workload."""
 
     workload: EngineWorkload
     plain_s: float
     """One round of the plain loop."""
     engine_s: float
     first_s: float
-    """The engine's first round, with everything that is done once."""
+    """The engine's first round, including all one-time work."""
     gflops: float
     """Of the engine, by torch's own counter: products of forward and backward passes."""
     plan: str
 
     @property
     def ratio(self) -> float:
-        """How many times faster than the plain loop."""
+        """The speed-up over the plain loop."""
         return self.plain_s / self.engine_s
 
 
 def examples_for(workload: EngineWorkload, clients: int | None = None) -> Examples:
-    """Make grey levels at random: what is in the pictures costs nothing."""
+    """Make random grey levels; the content of the images does not affect the time."""
     rng = np.random.default_rng(0)
     count = (clients or workload.clients) * workload.samples
     inputs = rng.integers(0, 256, (count, *workload.shape), dtype=np.uint8)
@@ -78,7 +78,7 @@ def examples_for(workload: EngineWorkload, clients: int | None = None) -> Exampl
 
 
 def shards(examples: Examples, clients: int) -> tuple[np.ndarray, ...]:
-    """Divide the samples in equal blocks."""
+    """Divide the samples into equal blocks."""
     return tuple(np.split(np.arange(len(examples.train_labels)), clients))
 
 
@@ -92,7 +92,7 @@ def engine_for(
 
 
 def best_s(work: Callable[[], object], repeats: int) -> float:
-    """Time some work, and return the shortest of several tries."""
+    """Return the shortest time of several repeats."""
     found = float("inf")
     for _ in range(repeats):
         began_s = time.perf_counter()
@@ -144,7 +144,7 @@ class PlainLoop:
 
 
 def counted_flops(workload: EngineWorkload) -> float:
-    """Count a round's products with torch's own counter, on one batch of one client."""
+    """Return a round's FLOPs by torch's own counter, extrapolated from one batch of one client."""
     from torch.utils.flop_counter import FlopCounterMode
 
     module = workload.net.build(workload.shape, 10, seed=0)
@@ -159,7 +159,7 @@ def counted_flops(workload: EngineWorkload) -> float:
 def time_workload(
     workload: EngineWorkload, acceleration: Acceleration, *, repeats: int, plain_frac: float
 ) -> Timing:
-    """Time engine and plain loop in turn; the plain loop trains only a share of the clients, each costing the same."""
+    """Time engine and plain loop in turn; the plain loop trains only a fraction of the clients, at equal cost each."""
     engine = engine_for(workload, acceleration)
     few = max(1, round(workload.clients * plain_frac))
     plain = PlainLoop(workload, engine.accelerator, clients=few)
@@ -174,7 +174,7 @@ def time_workload(
 
 
 def matrix_gflops(device: torch.device, repeats: int = 5) -> float:
-    """Measure the accelerator's own rate of float32 matrix products."""
+    """Measure the accelerator's rate of float32 matrix products."""
     side = 1024 if device.type == "cpu" else 8192
     left, right = torch.randn(side, side, device=device), torch.randn(side, side, device=device)
 
@@ -187,12 +187,12 @@ def matrix_gflops(device: torch.device, repeats: int = 5) -> float:
 
 @dataclass(frozen=True)
 class Scaling:
-    """How a round grows with the clients in it."""
+    """Time and memory of a round by number of clients."""
 
     clients: int
     round_s: float
     memory_mb: float
-    """Resident memory at its highest so far, beyond what the data takes."""
+    """Peak resident memory so far."""
 
 
 def time_scaling(acceleration: Acceleration, *, repeats: int, most: int = 500) -> list[Scaling]:

@@ -1,4 +1,4 @@
-"""The same rounds in the peers' simulators, for whoever has installed them (`pip install 'fdsim[peers]'`)."""
+"""The same rounds in other simulators, if they are installed (`pip install 'fdsim[peers]'`)."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from fdsim.learning.local.samples import scaled
 
 @dataclass(frozen=True)
 class PeerTiming:
-    """What was measured of a workload in a peer's simulator."""
+    """The measurements of a workload in another simulator."""
 
     first_s: float
-    """Its first round, with everything that is done once."""
+    """Its first round, including all one-time work."""
     round_s: float
     """The fastest of the rounds after the first."""
 
     @classmethod
     def between(cls, times_s: Sequence[float]) -> PeerTiming:
-        """Read it off the start of the first round and the end of each, of which there are two at least."""
+        """Derive it from the start of the first round and the end of each of at least two."""
         first_s, *later_s = np.diff(times_s).tolist()
         return cls(first_s, min(later_s))
 
@@ -43,7 +43,7 @@ def _missing(name: str, error: ImportError) -> ScenarioError:
 
 
 def peer_lines(timings: Sequence[Timing], *, rounds: int, flower_workers: int = 2) -> Iterator[str]:
-    """Time each peer on what the engine was timed on, and say how they compare; say so of a peer that is missing."""
+    """Time each peer on the engine's workloads and yield a line for each, or the reason why a peer is missing."""
     flower = functools.partial(time_flower, workers=flower_workers)
     peers: tuple[tuple[str, str, Callable[..., PeerTiming]], ...] = (
         ("pfl", "pfl-research {}", time_pfl),
@@ -114,7 +114,7 @@ def time_pfl(workload: EngineWorkload, *, rounds: int) -> PeerTiming:
 
 
 def _pfl_module(workload: EngineWorkload) -> torch.nn.Module:
-    """Give a net the two methods that pfl asks for."""
+    """Give a net the two methods that pfl requires."""
     from pfl.metrics import Weighted
 
     module = workload.net.build(workload.shape, 10, seed=0)
@@ -151,7 +151,7 @@ def _pfl_data(workload: EngineWorkload) -> Any:
 
 @dataclass(frozen=True)
 class FlowerRun:
-    """What Flower did with a workload."""
+    """A workload run in Flower."""
 
     times_s: list[float]
     """When the first round began and each round ended."""
@@ -167,9 +167,9 @@ def time_flower(workload: EngineWorkload, *, rounds: int, workers: int = 2) -> P
 
 
 def run_flower(workload: EngineWorkload, *, rounds: int, workers: int = 2) -> FlowerRun:
-    """Run rounds of a workload in Flower, on so many workers of one core each.
+    """Run rounds of a workload in Flower, on `workers` workers of one core each.
 
-    The first round begins when the server is ready, so that starting Ray and its workers counts towards it.
+    The first round begins when the server is ready and includes the start of Ray and its workers.
     """
     with _quiet_flower():
         try:
@@ -187,7 +187,7 @@ def run_flower(workload: EngineWorkload, *, rounds: int, workers: int = 2) -> Fl
         latest: list[Any] = []
 
         class Checked(FedAvg):  # type: ignore[misc, unused-ignore]
-            """Fails where FedAvg would go on with the clients it has: a round of fewer is not the round to time."""
+            """Fails where FedAvg would continue with fewer clients: that would not be the round to time."""
 
             def aggregate_train(self, server_round: int, replies: Any) -> Any:
                 replies = list(replies)
@@ -195,7 +195,7 @@ def run_flower(workload: EngineWorkload, *, rounds: int, workers: int = 2) -> Fl
                     if reply.has_error():
                         raise RunError(f"a client failed in Flower: {reply.error.reason}")
                 if len(replies) != workload.clients:
-                    raise RunError(f"{len(replies)} of {workload.clients} clients answered in Flower")
+                    raise RunError(f"{len(replies)} of {workload.clients} clients replied in Flower")
                 steps.append(sum(int(reply.content["metrics"]["steps"]) for reply in replies))
                 return super().aggregate_train(server_round, replies)
 
@@ -234,12 +234,12 @@ def run_flower(workload: EngineWorkload, *, rounds: int, workers: int = 2) -> Fl
 
 @functools.cache
 def _flower_loop(workload: EngineWorkload) -> PlainLoop:
-    """Made once in every worker: net and samples are at hand from its second client on."""
+    """Return the loop of this worker process, made once: later clients find net and samples ready."""
     return PlainLoop(workload, torch.device("cpu"), clients=workload.clients)
 
 
 def _flower_client(workload: EngineWorkload, message: Any, context: Any) -> Any:
-    """Train one client in a worker, on the very batches the engine would give it."""
+    """Train one client in a worker, on the batches the engine would give it."""
     from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
     loop = _flower_loop(workload)
@@ -255,7 +255,7 @@ def _flower_client(workload: EngineWorkload, message: Any, context: Any) -> Any:
 
 @contextlib.contextmanager
 def _quiet_flower() -> Iterator[None]:
-    """Keep Flower and Ray from logging, from reporting home, and from leaving traces in the environment."""
+    """Keep Flower and Ray from logging, sending telemetry, and changing the environment."""
     before, logger = dict(os.environ), logging.getLogger("flwr")
     with tempfile.TemporaryDirectory() as home:
         os.environ.update(

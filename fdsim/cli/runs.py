@@ -29,7 +29,7 @@ def verify(
 
     verdict = verify_run(run, quick=quick, tolerance=tolerance)
     if verdict.changed:
-        typer.echo(f"not as when the run was made: {', '.join(verdict.changed)}")
+        typer.echo(f"the environment changed since the run: {', '.join(verdict.changed)}")
     if verdict.difference is not None:
         raise RunError(f"{run}: not the same. {verdict.difference}")
     exactly = "bit by bit" if not tolerance else f"within {tolerance:g}"
@@ -37,7 +37,7 @@ def verify(
 
 
 def show(run: RunFolderArgument) -> None:
-    """Show a run's closing table again, or how far one has come that is still going on."""
+    """Show a run's closing table again, or its progress if still running."""
     from rich.console import Console
 
     from fdsim.inspect.summary import print_summary

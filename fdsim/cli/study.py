@@ -1,4 +1,4 @@
-"""`fdsim study` and `fdsim compare`: many runs, and what they say together."""
+"""`fdsim study` and `fdsim compare`: many runs, and how they compare."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def study(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
     workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Cells at a time; as many as fit if not given.")
+        int | None, typer.Option("--workers", min=1, help="Trials at a time; as many as fit if not given.")
     ] = None,
     executor: Annotated[
         str, typer.Option("--executor", help="local (processes here) or ray (a cluster).")
@@ -45,7 +45,7 @@ def study(
         str | None, typer.Option("--device", help="auto, cpu, cuda; the scenario's if not given.")
     ] = None,
 ) -> None:
-    """Plan and run a study, going on where it stopped, and close with the comparison."""
+    """Plan and run a study, resuming where it stopped, and print the comparison."""
     from rich.console import Console
 
     from fdsim.cli.run import termination_as_interrupt
@@ -53,9 +53,9 @@ def study(
     from fdsim.report import write_report
     from fdsim.studies.launch import StudyChoices, default_folder, default_workers, run_plan
     from fdsim.studies.plan import plan_study
-    from fdsim.studies.show import print_plan
+    from fdsim.studies.preview import print_plan
+    from fdsim.studies.progress import StudyTerminal
     from fdsim.studies.study_file import load_study
-    from fdsim.studies.view import StudyTerminal
 
     console = Console()
     plan = plan_study(load_study(file, sets or []))
@@ -69,7 +69,10 @@ def study(
         with termination_as_interrupt(), StudyTerminal(console) as view:
             outcome = run_plan(plan, folder, choices, view=view)
     except KeyboardInterrupt:
-        print(f"stopped. The same command goes on: {shlex.join(['fdsim', *sys.argv[1:]])}", file=sys.stderr)
+        print(
+            f"Interrupted. Resume with the same command: {shlex.join(['fdsim', *sys.argv[1:]])}",
+            file=sys.stderr,
+        )
         raise
     if outcome.complete:
         _compare_and_show([folder], console, by="strategy", against=None, target=None, files=[])
@@ -77,8 +80,8 @@ def study(
     console.print(f"results: {folder}", markup=False, highlight=False, soft_wrap=True)
     if outcome.failed:
         raise RunError(
-            f"{len(outcome.failed)} of {len(plan.cells)} cells failed. The same command tries them again; "
-            f"what their processes said is in {folder / 'logs'}"
+            f"{len(outcome.failed)} of {len(plan.trials)} trials failed. The same command retries them; "
+            f"their output is in {folder / 'logs'}"
         )
 
 
@@ -92,7 +95,7 @@ def compare(
     ] = None,
     target: Annotated[
         float | None,
-        typer.Option("--target", min=0.0, max=1.0, help="Accuracy that costs are counted up to."),
+        typer.Option("--target", min=0.0, max=1.0, help="Target accuracy that costs are counted up to."),
     ] = None,
     files: Annotated[
         list[Path] | None,

@@ -69,7 +69,7 @@ def stats(
     ] = None,
 ) -> None:
     """Show who drops out, when, why and for how long."""
-    from fdsim.trace.stats_table import show, stats_rows, write_stats
+    from fdsim.trace.stats import show, stats_rows, write_stats
 
     rows = stats_rows(file)
     show(rows)

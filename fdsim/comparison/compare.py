@@ -1,4 +1,4 @@
-"""Comparing what was learnt: paired on seeds and traces, with what never reached the target counted.
+"""Compare strategies or settings: paired on seeds and traces, counting those that never reach the target.
 
     comparison = compare(curves_of(["studies/alpha"]))
     comparison.table        # one row per group, strategy and measure, ready for pandas
@@ -9,8 +9,9 @@ that differs makes the *groups*; arms are only compared inside their group.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,14 +22,14 @@ from fdsim.comparison.measures import COSTS, QUALITIES, Cost
 from fdsim.comparison.statistics import (
     NO_INTERVAL,
     describe,
+    gap_recovered,
     paired_difference,
     restricted,
-    share_recovered,
     summarise_costs,
 )
 from fdsim.errors import InputError
 
-#: When nobody names a target accuracy: this share of the best arm's mean final accuracy, for each group.
+#: The default target accuracy of a group: this fraction of the best arm's mean final accuracy.
 TARGET_FRAC = 0.95
 #: Measures whose gap between the lower and the upper bound can be recovered in part.
 _RECOVERABLE = ("final_accuracy", "best_accuracy", "mean_accuracy")
@@ -36,7 +37,7 @@ _RECOVERABLE = ("final_accuracy", "best_accuracy", "mean_accuracy")
 
 @dataclass(frozen=True)
 class Question:
-    """What to compare: arms of which column, against which, up to which accuracy."""
+    """What to compare: the arms of a column, against a baseline, up to a target accuracy."""
 
     by: str = "strategy"
     against: str | None = None
@@ -49,7 +50,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The answer: one row per group, arm and measure."""
+    """The result of a comparison: one row per group, arm and measure."""
 
     question: Question
     baseline: str
@@ -59,9 +60,13 @@ class Comparison:
     repeats: pd.DataFrame
     """One row per curve: every measure of every repeat."""
 
+    def by_group(self) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+        """Yield the settings of each group and its rows of the table."""
+        return _split(self.table, self.groups)
+
 
 def compare(curves: Curves, question: Question | None = None) -> Comparison:
-    """Compare the arms of every group with the baseline, pair by pair."""
+    """Compare the arms of each group with the baseline, pair by pair."""
     question = question or Question()
     columns = ("strategy", *curves.settings)
     if question.by not in columns:
@@ -76,12 +81,7 @@ def compare(curves: Curves, question: Question | None = None) -> Comparison:
     baseline = _baseline(question, arms)
     rows: list[dict[str, object]] = []
     repeats: list[pd.DataFrame] = []
-    # A group is looked up by its settings as text: tables and lists among them cannot be dictionary keys.
-    keys = (
-        about[list(groups)].astype(str).agg("|".join, axis=1) if groups else pd.Series("", index=about.index)
-    )
-    for _, part in about.groupby(keys, sort=False):
-        group = {name: part.iloc[0][name] for name in groups}
+    for group, part in _split(about, groups):
         target = question.target_accuracy or _target(curves, part)
         measured = _measure(curves, part, target)
         repeats.append(measured)
@@ -90,8 +90,19 @@ def compare(curves: Curves, question: Question | None = None) -> Comparison:
     return Comparison(question, baseline, groups, pd.DataFrame(rows), pd.concat(repeats, ignore_index=True))
 
 
+def _split(table: pd.DataFrame, columns: Sequence[str]) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+    """Yield the values of `columns` and the rows that have them, in order of appearance."""
+    if not columns:
+        yield {}, table
+        return
+    # Rows are grouped by text: tables and lists among the settings cannot be dictionary keys.
+    keys = table[list(columns)].astype(str).agg("|".join, axis=1)
+    for _, rows in table.groupby(keys, sort=False):
+        yield {name: rows.iloc[0][name] for name in columns}, rows
+
+
 def _follows(about: pd.DataFrame, name: str) -> bool:
-    """Whether a column only ever changes with the arm, as what a case sets changes with the case."""
+    """Tell whether a column changes only with the arm, as the settings of a case change with the case."""
     return bool((about[name].astype(str).groupby(about["arm"]).nunique() == 1).all())
 
 
@@ -99,14 +110,14 @@ def _baseline(question: Question, arms: list[str]) -> str:
     if question.against is not None:
         if question.against not in arms:
             raise InputError(
-                f"against '{question.against}'", "no curve is called so" + nearest(question.against, arms)
+                f"against '{question.against}'", "no curve has that name" + nearest(question.against, arms)
             )
         return question.against
     return question.lower if question.lower in arms else arms[0]
 
 
 def _target(curves: Curves, part: pd.DataFrame) -> float | None:
-    """The scenarios' own target where they agree on one, else a share of the best arm's mean final accuracy."""
+    """Return the scenarios' target if they agree on one, else `TARGET_FRAC` of the best mean final accuracy."""
     named = set(part["target_accuracy"].dropna())
     if len(named) == 1 and part["target_accuracy"].notna().all():
         return float(named.pop())
@@ -143,7 +154,7 @@ def _rows(
         raise InputError(
             str(first["folder"]),
             f"a second curve of '{first['arm']}' with seed {first['seed']}",
-            "give every run once",
+            "pass every run once",
         )
     by_arm = {
         arm: measured[measured["arm"] == arm].set_index("seed")
@@ -157,7 +168,7 @@ def _rows(
         common = [
             seed for seed in seeds if theirs is not None and seed in mine.index and seed in theirs.index
         ]
-        # Pairs that did not learn on the very same trace are still paired by seed, but the table says so.
+        # Pairs that did not learn on the same trace are still paired by seed, and the table says so.
         same_trace = theirs is not None and bool(
             (mine["trace_hash"].loc[common] == theirs["trace_hash"].loc[common]).all()
         )
@@ -189,19 +200,19 @@ def _quality(
     values: pd.Series, by_arm: dict[str, pd.DataFrame], name: str, question: Question
 ) -> dict[str, object]:
     sample = describe(values.to_numpy())
-    share, interval = float("nan"), NO_INTERVAL
+    frac, interval = float("nan"), NO_INTERVAL
     lower, upper = by_arm.get(question.lower), by_arm.get(question.upper)
     if name in _RECOVERABLE and lower is not None and upper is not None:
         common = [s for s in values.index if s in lower.index and s in upper.index]
         sides = [side.loc[common].to_numpy(dtype=np.float64) for side in (values, lower[name], upper[name])]
-        share, interval = share_recovered(*sides)
+        frac, interval = gap_recovered(*sides)
     return {
         "n": sample.n,
         "mean": sample.mean,
         "sd": sample.sd,
         "low": sample.interval.low,
         "high": sample.interval.high,
-        "gap_recovered": share,
+        "gap_recovered": frac,
         "gap_recovered_low": interval.low,
         "gap_recovered_high": interval.high,
     }
@@ -212,7 +223,7 @@ def _costs(rows: pd.DataFrame, name: str) -> list[Cost]:
 
 
 def _horizon(measured: pd.DataFrame, name: str) -> float:
-    """The cost up to which every complete repeat of the group was watched."""
+    """Return the cost up to which every complete repeat of the group was observed."""
     watched = measured.loc[measured["complete"], f"{name}_watched"]
     return float(watched.min() if len(watched) else measured[f"{name}_watched"].max())
 

@@ -1,8 +1,7 @@
-"""Collecting learning curves from run folders and study folders, with what tells them apart as columns."""
+"""Collect learning curves from run and study folders, with the settings that tell them apart as columns."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,15 +12,16 @@ import pandas as pd
 
 from fdsim.comparison.measures import Curve, curve_of
 from fdsim.errors import RunFolderError
+from fdsim.studies.folder import read_study
 
 _ABOUT = ("strategy", "seed", "trace_hash", "target_accuracy", "folder")
-#: Scenario keys that never make a difference between groups: seeds are paired, strategies are the arms.
+#: Scenario keys that never distinguish groups: seeds are paired, strategies are the arms.
 _NOT_SETTINGS = ("name", "seed", "strategies", "target_accuracy", "telemetry", "acceleration")
 
 
 @dataclass(frozen=True)
 class Curves:
-    """Learning curves: `about` has one row for each, `settings` names its columns that make groups."""
+    """Learning curves: `about` has one row for each, `settings` names the columns that distinguish groups."""
 
     about: pd.DataFrame
     curves: tuple[Curve, ...]
@@ -30,20 +30,18 @@ class Curves:
 
 @dataclass(frozen=True)
 class _Source:
-    """A run folder, and what its study says of it."""
+    """A run folder, and the settings its study records for it."""
 
     folder: Path
     settings: dict[str, Any]
 
 
 def curves_of(folders: Sequence[Path | str]) -> Curves:
-    """Read the curves of any mixture of run folders and study folders."""
+    """Read the curves of run folders and study folders."""
     sources = [source for folder in folders for source in _sources(Path(folder))]
     runs = [(source, *_read(source.folder)) for source in sources]
     if not runs:
-        raise RunFolderError(
-            ", ".join(map(str, folders)), "no run has finished a round yet, so there is nothing to compare"
-        )
+        raise RunFolderError(", ".join(map(str, folders)), "no run has finished a round yet")
     alone = [tables for source, tables, *_ in runs if not source.settings]
     differing = _differing(alone) if len(alone) > 1 else ()
     settings = tuple(dict.fromkeys([*(key for source, *_ in runs for key in source.settings), *differing]))
@@ -68,7 +66,7 @@ def curves_of(folders: Sequence[Path | str]) -> Curves:
 def curves_from(
     rounds: pd.DataFrame, *, settings: Sequence[str] = (), rounds_planned: int | None = None
 ) -> Curves:
-    """Take curves from one rounds table with `strategy` and `seed` columns, for results that come from elsewhere."""
+    """Take curves from a rounds table with `strategy` and `seed` columns, for results from elsewhere."""
     missing = [
         name
         for name in ("strategy", "seed", "round", "test_accuracy", *settings)
@@ -89,15 +87,13 @@ def curves_from(
 
 
 def _sources(folder: Path) -> list[_Source]:
-    study = folder / "study.json"
-    if study.is_file():
-        about = json.loads(study.read_text(encoding="utf-8"))
+    if (folder / "study.json").is_file():
         found = []
-        for cell in about["cells"]:
-            case = {"case": cell["case"]} if cell.get("case") is not None else {}
-            place = folder / cell["folder"]
+        for trial in read_study(folder)["trials"]:
+            case = {"case": trial["case"]} if trial.get("case") is not None else {}
+            place = folder / trial["folder"]
             if (place / "run.json").is_file() and any((place / "rounds").glob("**/*.parquet")):
-                found.append(_Source(place, {**case, **cell["settings"]}))
+                found.append(_Source(place, {**case, **trial["settings"]}))
         return found
     if not (folder / "run.json").is_file():
         raise RunFolderError(
@@ -114,7 +110,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Any], pd.DataFrame]:
 
 
 def _differing(scenarios: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-    """Name the keys in which runs differ that come without a study to say what was swept."""
+    """Return the keys in which runs without a study differ."""
     flats = [{k: v for k, v in s.items() if re.split(r"[.\[]", k)[0] not in _NOT_SETTINGS} for s in scenarios]
     keys = dict.fromkeys(key for flat in flats for key in flat)
     return tuple(key for key in keys if any(flat.get(key) != flats[0].get(key) for flat in flats))

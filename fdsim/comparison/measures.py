@@ -1,7 +1,7 @@
-"""What is measured on one learning curve: the accuracies of one strategy in one run.
+"""The measures of one learning curve: the accuracies of one strategy in one run.
 
-A *curve* is a rounds table of one run and one strategy. Everything here looks at a single curve; comparing curves is
-the business of `fdsim.comparison.compare`.
+A *curve* is a rounds table of one run and one strategy. Everything here looks at a single curve;
+`fdsim.comparison.compare` compares them.
 """
 
 from __future__ import annotations
@@ -18,32 +18,31 @@ _SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True)
 class Measure:
-    """A number per curve: its column name, how people call it, and which way is better."""
+    """A number per curve: its column name, its title, and the decimals shown."""
 
     name: str
     title: str
-    higher_is_better: bool
     digits: int = 3
 
 
 #: Known for every finished curve.
 QUALITIES = (
-    Measure("final_accuracy", "final accuracy", True),
-    Measure("best_accuracy", "best accuracy", True),
-    Measure("mean_accuracy", "mean accuracy (area under the curve)", True),
-    Measure("fluctuation", "fluctuation", False, 4),
+    Measure("final_accuracy", "final accuracy"),
+    Measure("best_accuracy", "best accuracy"),
+    Measure("mean_accuracy", "mean accuracy (area under the curve)"),
+    Measure("fluctuation", "fluctuation", 4),
 )
-#: What it took to reach the target accuracy; a curve that never did is *censored*: it took longer than was watched.
+#: What it took to reach the target accuracy; a curve that never did is *censored*: it would have taken longer than observed.
 COSTS = (
-    Measure("rounds", "rounds to target", False, 0),
-    Measure("sim_hours", "simulated hours to target", False, 1),
-    Measure("energy_kj", "kJ to target", False, 1),
+    Measure("rounds", "rounds to target", 0),
+    Measure("sim_hours", "simulated hours to target", 1),
+    Measure("energy_kj", "kJ to target", 1),
 )
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a curve took to reach a target, or, where `reached` is false, what it had taken when it was last seen."""
+    """What a curve took to reach a target or, where `reached` is false, what it had taken when last observed."""
 
     value: float
     reached: bool
@@ -58,12 +57,12 @@ class Curve:
     accuracy: np.ndarray
     sim_hours: np.ndarray
     energy_kj: np.ndarray
-    """Energy spent by the devices until each evaluation, from the first round on."""
+    """Energy spent by the devices up to each evaluation."""
     complete: bool
     """False when the strategy stopped before the run's last round."""
 
     def qualities(self) -> dict[str, float]:
-        """Return the `QUALITIES` of the curve; NaN where an unfinished curve cannot tell."""
+        """Return the `QUALITIES` of the curve; NaN for an unfinished curve."""
         if not self.complete or not len(self.accuracy):
             return {measure.name: float("nan") for measure in QUALITIES}
         return {
@@ -74,7 +73,7 @@ class Curve:
         }
 
     def cost(self, name: str, target: float) -> Cost:
-        """Return what it took to reach a test accuracy for the first time."""
+        """Return the cost of reaching a test accuracy for the first time."""
         watched = self.watched(name)
         reached = np.flatnonzero(self.accuracy >= target)
         if len(reached) and not np.isnan(watched):
@@ -82,23 +81,23 @@ class Curve:
         return Cost(watched, reached=False)
 
     def watched(self, name: str) -> float:
-        """Return a cost at the last evaluation; NaN where nothing of it was recorded, as energy without devices."""
+        """Return a cost at the last evaluation; NaN where it was not recorded, such as energy without devices."""
         taken: np.ndarray = getattr(self, name)
         return float(taken[-1]) if len(taken) and taken[-1] > 0 else float("nan")
 
 
 def mean_accuracy(rounds: np.ndarray, accuracy: np.ndarray) -> float:
-    """Area under accuracy over rounds, divided by the rounds it spans: 1 is perfect from the first evaluation on."""
+    """Return the area under accuracy over rounds, divided by the rounds it spans: 1 is perfect throughout."""
     if len(accuracy) == 1:
         return float(accuracy[0])
     return float(trapezoid(accuracy, rounds) / (rounds[-1] - rounds[0]))
 
 
 def fluctuation(accuracy: np.ndarray) -> float:
-    """Standard deviation of the change in accuracy from one evaluation to the next.
+    """Return the standard deviation of the change in accuracy from one evaluation to the next.
 
-    A curve that rises evenly has 0, whatever its slope; one that jumps up and down has much. This is how the claim that
-    friend substitution gives smoother curves is put to the test.
+    A curve that rises evenly has 0, whatever its slope. This tests the claim that friend substitution gives smoother
+    curves.
     """
     if len(accuracy) < 3:
         return float("nan")

@@ -1,8 +1,9 @@
-"""Comparisons for people and papers: terminal tables, CSV, Parquet and LaTeX."""
+"""Show and write comparisons: terminal tables, CSV, Parquet and LaTeX."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +24,13 @@ _AHEAD = ("n", "final accuracy", "gap recovered")
 
 
 def write_comparison(comparison: Comparison, path: Path) -> None:
-    """Write the comparison's table; the file name's ending decides between CSV, Parquet and LaTeX."""
+    """Write the comparison's table; the file name's suffix selects CSV, Parquet or LaTeX."""
     kind = path.suffix.lower()
     if kind not in (".csv", ".parquet", ".tex"):
         raise InputError(
             str(path),
-            f"'{kind}' is not a format comparisons are written in",
-            "end it in .csv, .parquet or .tex",
+            f"comparisons cannot be written as '{kind}'",
+            "use .csv, .parquet or .tex",
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,20 +45,20 @@ def write_comparison(comparison: Comparison, path: Path) -> None:
 
 
 def _plain(table: pd.DataFrame) -> pd.DataFrame:
-    """Settings may be tables or mixed types, which Parquet columns cannot hold: those become text."""
+    """Turn settings of mixed types or tables, which Parquet columns cannot hold, into text."""
     mixed = [name for name in table.columns if table[name].dtype == object and name not in ("mean", "n")]
     return table.assign(**{name: table[name].map(lambda v: v if v is None else str(v)) for name in mixed})
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
-    """Print one table per group, and what its numbers mean."""
+    """Print two tables per group, and a footnote on the numbers."""
     from rich.table import Table
     from rich.text import Text
 
     by = comparison.question.by
     for title, rows in _groups(comparison):
         shown = display_table(comparison, rows)
-        # Two narrow tables fit where one wide one would be cut off: first who is ahead, then how they got there.
+        # Two narrow tables fit where one wide one would be cut off: first the outcome, then the details.
         ahead = [by, *(name for name in shown.columns if name in _AHEAD or name.startswith("Δ"))]
         rest = [by, *(name for name in shown.columns if name not in ahead)]
         short = shown.assign(**{name: shown[name].str.split(" ±").str[0] for name in rest})
@@ -71,19 +72,14 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     console.print(footnote(comparison), markup=False, highlight=False, soft_wrap=True)
 
 
-def _groups(comparison: Comparison) -> list[tuple[str, pd.DataFrame]]:
-    if not comparison.groups:
-        return [("", comparison.table)]
-    keys = comparison.table[list(comparison.groups)].astype(str).agg("|".join, axis=1)
-    found = []
-    for _, rows in comparison.table.groupby(keys, sort=False):
-        first = rows.iloc[0]
-        found.append((", ".join(f"{name} = {first[name]}" for name in comparison.groups), rows))
-    return found
+def _groups(comparison: Comparison) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield the title and the rows of each group."""
+    for settings, rows in comparison.by_group():
+        yield ", ".join(f"{name} = {value}" for name, value in settings.items()), rows
 
 
 def display_table(comparison: Comparison, rows: pd.DataFrame) -> pd.DataFrame:
-    """Lay one group out as text, one line per arm."""
+    """Lay out one group as text, one line per arm."""
     by = comparison.question.by
     target = rows["target_accuracy"].iloc[0]
     to_target = "" if target is None or pd.isna(target) else f" to {target:.3f}"
@@ -106,7 +102,7 @@ def display_table(comparison: Comparison, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def footnote(comparison: Comparison) -> str:
-    """Say what the numbers of a comparison are."""
+    """Explain the numbers of a comparison."""
     pairing = (
         "on seed and trace"
         if comparison.table["same_trace"].all()
@@ -147,7 +143,7 @@ def _cost(row: Any, digits: int) -> str:
 
 
 def latex(comparison: Comparison) -> str:
-    """Write one booktabs table, groups one after another."""
+    """Format the comparison as booktabs tables, one per group."""
     parts = []
     shown = [(title, display_table(comparison, rows)) for title, rows in _groups(comparison)]
     for title, table in shown:

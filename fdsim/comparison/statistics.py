@@ -1,4 +1,4 @@
-"""The statistics of a comparison, all of them scipy's: paired differences, censored costs, recovered share of a gap."""
+"""The statistics of a comparison, computed by scipy: paired differences, censored costs, recovered gap."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fdsim.rng import stream
 
 CONFIDENCE = 0.95
 _RESAMPLES = 9999
-#: Below this many repeats the accelerated bootstrap's corrections are noise; the plain percentiles are taken.
+#: With fewer repeats the corrections of the accelerated bootstrap are noise; plain percentiles are used.
 _FEWEST_FOR_BCA = 8
 
 
@@ -41,7 +41,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Difference:
+class PairedDifference:
     """A measure's paired difference to the baseline: positive where the strategy has more of it."""
 
     n: int
@@ -54,7 +54,7 @@ class Difference:
 
 
 def describe(values: Sequence[float] | np.ndarray) -> Sample:
-    """Describe the values that are known; `n` says how many those are."""
+    """Describe the known values; `n` is their number."""
     known = _known(values)
     n = len(known)
     if not n:
@@ -65,53 +65,55 @@ def describe(values: Sequence[float] | np.ndarray) -> Sample:
 
 def paired_difference(
     values: Sequence[float] | np.ndarray, baseline: Sequence[float] | np.ndarray
-) -> Difference:
-    """Compare two lists pair by pair; a pair of which one side is unknown (NaN) does not count."""
+) -> PairedDifference:
+    """Compare two lists pair by pair; pairs with an unknown side (NaN) are left out."""
     known = _known(np.asarray(values, dtype=np.float64) - np.asarray(baseline, dtype=np.float64))
     n = len(known)
     if not n:
-        return Difference(0, float("nan"), float("nan"), NO_INTERVAL, NO_INTERVAL, float("nan"))
+        return PairedDifference(0, float("nan"), float("nan"), NO_INTERVAL, NO_INTERVAL, float("nan"))
     sample = describe(known)
     p_value = float(stats.ttest_1samp(known, 0.0).pvalue) if n > 1 and not _all_equal(known) else float("nan")
-    return Difference(n, sample.mean, sample.sd, sample.interval, _bootstrap([known], np.mean), p_value)
+    return PairedDifference(n, sample.mean, sample.sd, sample.interval, _bootstrap([known], np.mean), p_value)
 
 
-def share_recovered(values: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> tuple[float, Interval]:
-    """Share of the gap between two baselines that a strategy closes: mean(x − lower) / mean(upper − lower).
+def gap_recovered(values: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> tuple[float, Interval]:
+    """Return the fraction of the gap between two baselines that a strategy closes.
 
-    The ratio of means, not the mean of ratios: one seed on which the gap happens to vanish must not decide. Unknown
-    (NaN) where the upper baseline is not ahead of the lower one, since there is no gap to recover then.
+    It is mean(x − lower) / mean(upper − lower).
+
+    A ratio of means, not a mean of ratios: one seed with a vanishing gap must not dominate. Unknown (NaN) where the
+    upper baseline is not ahead of the lower one: there is no gap to recover.
     """
     together = np.stack([np.asarray(side, dtype=np.float64) for side in (values, lower, upper)])
     x, low, high = together[:, ~np.isnan(together).any(axis=0)]
 
-    def share(x: np.ndarray, low: np.ndarray, high: np.ndarray, axis: int = -1) -> Any:
+    def frac(x: np.ndarray, low: np.ndarray, high: np.ndarray, axis: int = -1) -> Any:
         gap = np.asarray((high - low).mean(axis=axis))
-        # A resample without a gap has no share; infinity keeps its place among the others' percentiles.
+        # A resample without a gap has no fraction; infinity keeps its place among the percentiles.
         return np.divide((x - low).mean(axis=axis), gap, out=np.full_like(gap, np.inf), where=gap > 0)
 
     if not len(x) or not (high - low).mean() > 0:
         return float("nan"), NO_INTERVAL
-    return float(share(x, low, high)), _bootstrap([x, low, high], share, method="percentile")
+    return float(frac(x, low, high)), _bootstrap([x, low, high], frac, method="percentile")
 
 
 @dataclass(frozen=True)
 class CostSummary:
-    """What reaching the target took over the repeats, those that never reached it included."""
+    """The cost of reaching the target over the repeats, including those that never reached it."""
 
     n: int
     reached: int
     median: float
     """By Kaplan and Meier; infinite where fewer than half of the repeats are known to have reached it."""
     restricted_mean: float
-    """Mean cost when nobody is watched beyond `horizon`: area under the Kaplan–Meier curve up to there."""
+    """Mean cost if observation ended at `horizon`: area under the Kaplan–Meier curve up to there."""
     horizon: float
     watched: float
-    """The largest cost seen, reached or not: an infinite median is known to be larger than this."""
+    """The largest cost observed, reached or not: an infinite median is known to be larger."""
 
 
 def summarise_costs(costs: Sequence[Cost], horizon: float) -> CostSummary:
-    """Summarise costs of which some are only known to be larger than what was watched."""
+    """Summarise costs, some of which are only known to exceed what was observed."""
     if not costs:
         return CostSummary(0, 0, float("nan"), float("nan"), horizon, float("nan"))
     reached = [cost.value for cost in costs if cost.reached]
@@ -136,15 +138,15 @@ def summarise_costs(costs: Sequence[Cost], horizon: float) -> CostSummary:
 def restricted(costs: Sequence[Cost], horizon: float) -> np.ndarray:
     """Return min(cost, horizon) for each cost where that is known, else NaN.
 
-    A repeat watched to the horizon without reaching the target counts as the horizon itself: a lower bound, equal for
-    all, so that paired differences understate what the slower side lost rather than dropping it.
+    A repeat observed to the horizon without reaching the target counts as the horizon itself: a lower bound, equal for
+    all, so that paired differences understate the loss of the slower side instead of dropping it.
     """
     known = [min(c.value, horizon) if c.reached or c.value >= horizon else float("nan") for c in costs]
     return np.array(known, dtype=np.float64)
 
 
 def _area(quantiles: np.ndarray, survival: np.ndarray, horizon: float) -> float:
-    """Integrate a step function that starts at 1 and take the value survival[i] from quantiles[i] on."""
+    """Integrate a step function that starts at 1 and takes the value survival[i] from quantiles[i] on."""
     steps = np.minimum(np.concatenate([[0.0], quantiles, [horizon]]), horizon)
     return float(np.sum(np.diff(steps) * np.concatenate([[1.0], survival])))
 
@@ -155,7 +157,7 @@ def _known(values: Sequence[float] | np.ndarray) -> np.ndarray:
 
 
 def _all_equal(values: np.ndarray) -> bool:
-    # Differences of equal accuracies differ in their last bit; that is no spread to do statistics on.
+    # Differences of equal accuracies differ in the last bit, which is not a spread.
     return bool(np.ptp(values) <= 1e-12 * max(1.0, float(np.abs(values).max())))
 
 
@@ -169,14 +171,14 @@ def _t_interval(values: np.ndarray) -> Interval:
 
 
 def _bootstrap(samples: list[np.ndarray], statistic: Callable[..., Any], method: str = "") -> Interval:
-    """Resample repeats; the resampling has a stream of its own, so that a comparison repeats to the last digit."""
+    """Resample repeats, with a random stream of its own so that a comparison is reproducible to the last digit."""
     n = len(samples[0])
     if n < 2:
         return NO_INTERVAL
     if all(_all_equal(sample) for sample in samples):
         same = float(statistic(*samples))
         return Interval(same, same)
-    # Resamples may be infinite (see `share_recovered`), which only scipy's unused standard error minds.
+    # Resamples may be infinite (see `gap_recovered`), which only scipy's unused standard error minds.
     with np.errstate(invalid="ignore"):
         found = stats.bootstrap(
             samples,

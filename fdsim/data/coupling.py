@@ -1,4 +1,4 @@
-"""Which device holds which data, and how much dropout then tells about the data."""
+"""Which device holds which data, and how much dropout then reveals about the data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Coupling = Literal["random", "by_cluster"] | float
 
 
 def strength(coupling: Coupling) -> float:
-    """The strength in [0, 1] that a scenario's `coupling` stands for."""
+    """Return the strength in [0, 1] of a scenario's `coupling`."""
     if isinstance(coupling, str):
         words = {"random": 0.0, "by_cluster": 1.0}
         if coupling not in words:
@@ -34,14 +34,14 @@ def assign(
     """Return the data shard [K] that each device holds: a permutation of the K shards.
 
     `group` [K] is the fleet group of each device, `cluster` [K] the cluster of each shard. With strength s,
-    a random share s of the devices takes shards in the order of group and cluster, so that group g holds
-    cluster g as far as the sizes allow; the other devices share out the other shards at random.
+    a random fraction s of the devices takes shards in the order of group and cluster, so that group g holds
+    cluster g as far as the sizes allow; the other devices divide the other shards at random.
     """
     clients, bound = len(group), strength(coupling)
     if bound > 0.0 and cluster is None:
         raise ScenarioError(
             "coupling",
-            f"'{coupling}' needs to know the clusters of the data",
+            f"'{coupling}' needs data with known clusters",
             "choose a clustered partition, or 'random'",
         )
     if cluster is not None and len(cluster) != clients:
@@ -60,14 +60,14 @@ def assign(
 
 
 def mutual_information(cluster: np.ndarray, completion_frac: np.ndarray) -> float:
-    """Mutual information in bits between a client's cluster and whether it completes a round.
+    """Return the mutual information in bits between a client's cluster and whether it completes a round.
 
-    `cluster` [K] is each client's cluster, `completion_frac` [K] the share of its rounds it completed (NaN
-    for a client never asked, which is left out). 0 means that dropout says nothing about data; 1 bit is the
-    most there can be.
+    `cluster` [K] is each client's cluster, `completion_frac` [K] the fraction of its rounds it completed (NaN
+    for a client never selected, which is left out). 0 means that dropout is independent of the data; 1 bit is
+    the maximum.
     """
-    asked = ~np.isnan(completion_frac)
-    cluster, completed = np.asarray(cluster)[asked], np.asarray(completion_frac, dtype=float)[asked]
+    selected = ~np.isnan(completion_frac)
+    cluster, completed = np.asarray(cluster)[selected], np.asarray(completion_frac, dtype=float)[selected]
     if not len(cluster):
         return 0.0
     _, index = np.unique(cluster, return_inverse=True)

@@ -1,4 +1,4 @@
-"""Where examples come from: the data family, and the two sets that need no download."""
+"""Data sets: the data family, and the two sets that need no download."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class DataSource(Component):
 
 
 class Digits(DataSource):
-    """The 1797 handwritten 8×8 digits that scikit-learn carries; nothing is downloaded."""
+    """The 1797 handwritten 8×8 digits that come with scikit-learn; nothing is downloaded."""
 
     input_shape: ClassVar[Shape] = (1, 8, 8)
     classes: ClassVar[int] = 10
@@ -88,7 +88,7 @@ def _digits() -> Examples:
     # Grey levels run from 0 to 16.
     inputs = (table[:, :64].reshape(-1, 1, 8, 8) / 8.0 - 1.0).astype(np.float32)
     labels = table[:, 64].astype(np.int64)
-    # Every fifth sample of each label is for testing: fixed, and alike for all labels.
+    # Every fifth sample of each label is for testing.
     position = np.zeros(len(labels), dtype=np.int64)
     for label in range(10):
         (rows,) = np.nonzero(labels == label)
@@ -98,7 +98,7 @@ def _digits() -> Examples:
 
 
 class Synthetic(DataSource):
-    """Smooth random patterns, one family per label, under noise: images of any size and number, made on the spot."""
+    """Smooth random patterns, one per label, plus noise: generated images of any size and number."""
 
     shape: tuple[PositiveInt, PositiveInt, PositiveInt] = Field(
         (1, 16, 16), description="channels, height, width"
@@ -107,7 +107,9 @@ class Synthetic(DataSource):
     train_samples: PositiveInt = 5000
     test_samples: PositiveInt = 1000
     noise: NonNegativeFloat = Field(0.5, description="standard deviation of the noise; patterns have about 1")
-    data_seed: NonNegativeInt = Field(0, description="which patterns; independent of the scenario's seed")
+    data_seed: NonNegativeInt = Field(
+        0, description="seed of the patterns; independent of the scenario's seed"
+    )
 
     @property
     def input_shape(self) -> Shape:

@@ -1,4 +1,4 @@
-"""Data that are in memory already, whatever source they came from."""
+"""Examples that are already in memory, whatever their source."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fdsim.data.datasets import DataSource, Examples
 
 
 def holding(source: DataSource, examples: Examples) -> DataSource:
-    """Return the same source, fields and all, which takes its examples from memory instead of loading them."""
+    """Return a copy of a source that takes its examples from memory instead of loading them."""
     kind = type(source)
 
     class Held(kind):  # type: ignore[misc,valid-type]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -18,13 +17,14 @@ from pydantic import Field
 
 from fdsim.data.datasets import DataSource, Examples, Shape
 from fdsim.errors import DataError
+from fdsim.files import complete_or_absent
 
 _IMAGE_NAMES = ("image", "img")
 _LABEL_NAMES = ("label", "labels", "fine_label")
 
 
 class ParquetImages(DataSource):
-    """Your own Parquet files of encoded images (bytes, or a struct with bytes) and whole-number labels."""
+    """Your own Parquet files of encoded images (bytes, or a struct with bytes) and integer labels."""
 
     train: Path = Field(description="file with the train set")
     test: Path = Field(description="file with the test set")
@@ -32,7 +32,7 @@ class ParquetImages(DataSource):
     label_column: str = Field("", description="default: label, labels or fine_label")
     cache: Path | None = Field(
         Path("~/.cache/fdsim/decoded"),
-        description="folder to keep decoded images in, where it can be written to",
+        description="folder that decoded images are cached in, if it is writable",
     )
 
     @property
@@ -106,7 +106,9 @@ def _labels(path: Path, column: str, stamp_ns: int) -> np.ndarray:
     labels = pq.read_table(path, columns=[column]).column(column).to_numpy()
     if not np.issubdtype(labels.dtype, np.integer) or (len(labels) and labels.min() < 0):
         raise DataError(
-            "data.label_column", f"'{column}' of '{path}' is not whole numbers from 0", "number the labels"
+            "data.label_column",
+            f"'{column}' of '{path}' does not hold integers from 0",
+            "number the labels from 0",
         )
     return np.asarray(labels, dtype=np.int64)
 
@@ -123,23 +125,24 @@ def _images(path: Path, column: str, stamp_ns: int, cache: Path | None) -> np.nd
     images = _decoded_all(path, column)
     if kept is not None:
         # Without room or permission the images are decoded again next time; nothing else changes.
-        with contextlib.suppress(OSError):
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=kept.parent, suffix=".part", delete=False) as part:
-                np.save(part, images)
-            Path(part.name).replace(kept)
+        with (
+            contextlib.suppress(OSError),
+            complete_or_absent(kept) as temporary,
+            open(temporary, "wb") as file,
+        ):
+            np.save(file, images)
     return images
 
 
 def _decoded_all(path: Path, column: str) -> np.ndarray:
-    """Decode in threads, since the decoders release the interpreter."""
+    """Decode in threads; the decoders release the interpreter lock."""
     encoded = _encoded(pq.read_table(path, columns=[column]).column(column).combine_chunks(), path)
     with ThreadPoolExecutor() as threads:
         images = list(threads.map(lambda each: _decoded(each, path), encoded, chunksize=256))
     shapes = {image.shape for image in images}
     if len(shapes) != 1:
         problem = f"images of '{path}' have {len(shapes)} different shapes"
-        raise DataError("data", problem, "bring them to one size first")
+        raise DataError("data", problem, "resize them to one size first")
     return np.stack(images)
 
 

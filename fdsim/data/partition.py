@@ -1,4 +1,4 @@
-"""How the train set is divided among clients: the partition family."""
+"""Partitions: how the train set is divided among clients."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ PLACE = "data.partition"
 
 @dataclass(frozen=True)
 class Division:
-    """Who holds what: for each of K clients the rows of the train set, and the cluster they were drawn from, if any."""
+    """For each of K clients its rows of the train set, and the cluster they were drawn from, if any."""
 
     indices: tuple[np.ndarray, ...]
     true_cluster: np.ndarray | None = None
-    """[K] int64; None when the partition knows no clusters."""
+    """[K] int64; None when the partition has no clusters."""
 
     @property
     def sample_counts(self) -> np.ndarray:
@@ -35,7 +35,7 @@ class Partition(Component):
     family: ClassVar[str] = "partition"
 
     def divide(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> Division:
-        """Return disjoint rows of the train set for each client; raise DataError when it cannot be done."""
+        """Return disjoint rows of the train set for each client; raise DataError if that is impossible."""
         raise NotImplementedError(f"{type(self).__name__} has no divide")
 
 
@@ -51,11 +51,9 @@ def _require_enough(labels: np.ndarray, clients: int, each: int = 1) -> None:
 
 
 class Iid(Partition):
-    """Everybody gets a random sample of everything, of equal size."""
+    """Each client gets a random sample of equal size."""
 
-    samples_per_client: PositiveInt | None = Field(
-        None, description="default: all samples, shared out equally"
-    )
+    samples_per_client: PositiveInt | None = Field(None, description="default: all samples, divided equally")
 
     def divide(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> Division:
         _require_enough(labels, clients, self.samples_per_client or 1)
@@ -115,7 +113,7 @@ class Clustered(Partition):
 class Shards(Partition):
     """The train set sorted by label and cut into shards, a few for each client (the paper's general setting)."""
 
-    partitions: PositiveInt = Field(200, description="shards the whole train set is cut into")
+    partitions: PositiveInt = Field(200, description="number of shards that the train set is cut into")
     per_client: PositiveInt = Field(2, description="shards each client takes")
 
     def divide(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> Division:
@@ -143,10 +141,10 @@ class Shards(Partition):
 
 
 class Dirichlet(Partition):
-    """Label shares drawn from a Dirichlet law: a small alpha gives each client few labels."""
+    """Label proportions drawn from a Dirichlet distribution: a small alpha gives each client few labels."""
 
     alpha: PositiveFloat = 0.5
-    min_samples: PositiveInt = Field(1, description="no client gets fewer")
+    min_samples: PositiveInt = Field(1, description="minimum samples per client")
 
     def divide(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> Division:
         _require_enough(labels, clients, self.min_samples)
@@ -166,10 +164,10 @@ class Dirichlet(Partition):
 
 
 class QuantitySkew(Partition):
-    """Alike in labels, unlike in size: shares of the train set drawn from a Dirichlet law."""
+    """Equal label mixes, unequal sizes drawn from a Dirichlet distribution."""
 
-    alpha: PositiveFloat = Field(0.5, description="small: a few clients hold nearly everything")
-    min_samples: PositiveInt = Field(1, description="no client gets fewer")
+    alpha: PositiveFloat = Field(0.5, description="if small, a few clients hold nearly everything")
+    min_samples: PositiveInt = Field(1, description="minimum samples per client")
 
     def divide(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> Division:
         _require_enough(labels, clients, self.min_samples)
@@ -182,9 +180,9 @@ class QuantitySkew(Partition):
 
 
 class ByFile(Partition):
-    """A table of (client, index) rows, CSV or Parquet, says who holds which row; a column `cluster` may name true clusters."""
+    """A CSV or Parquet table of (client, index) assigns each row; an optional column `cluster` names the true clusters."""
 
-    path: Path = Field(description="CSV or Parquet with the columns client and index, and perhaps cluster")
+    path: Path = Field(description="CSV or Parquet with the columns client and index, and optionally cluster")
 
     def divide(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> Division:
         import pandas as pd
@@ -197,11 +195,11 @@ class ByFile(Partition):
                 "give a CSV or Parquet file with columns client and index",
             )
         table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
-        absent = {"client", "index"} - set(table.columns)
-        if absent:
+        missing = {"client", "index"} - set(table.columns)
+        if missing:
             raise DataError(
                 place,
-                f"'{path}' has no column {' and '.join(sorted(absent))}",
+                f"'{path}' has no column {' and '.join(sorted(missing))}",
                 "name the columns client and index",
             )
         owner, rows = table["client"].to_numpy(np.int64), table["index"].to_numpy(np.int64)
@@ -212,9 +210,7 @@ class ByFile(Partition):
                 "index counts the train set's rows from 0",
             )
         if len(np.unique(rows)) != len(rows):
-            raise DataError(
-                place, f"'{path}' gives some row to a client twice", "each row belongs to one client"
-            )
+            raise DataError(place, f"'{path}' assigns some row twice", "each row belongs to one client")
         empty = sorted(set(range(clients)) - set(owner.tolist()))
         if empty or owner.max(initial=-1) >= clients or owner.min(initial=0) < 0:
             raise DataError(

@@ -14,20 +14,17 @@ from fdsim.errors import DataError
 
 
 class VisionSource(DataSource):
-    """What the torchvision sets share."""
+    """The settings of all torchvision sets."""
 
     torchvision_name: ClassVar[str]
     #: Where under `root` torchvision looks.
     folder: ClassVar[str]
 
-    root: Path = Field(Path("~/.cache/fdsim/data"), description="folder that holds, or will hold, the files")
-    download: bool = Field(True, description="fetch the files when they are not there")
+    root: Path = Field(Path("~/.cache/fdsim/data"), description="folder of the files, also for downloads")
+    download: bool = Field(True, description="download the files if they are missing")
 
     def load(self) -> Examples:
         return _load(self.torchvision_name, self.root.expanduser(), self.download, self.folder, self.classes)
-
-    def labels(self) -> np.ndarray:
-        return self.load().train_labels
 
 
 class Mnist(VisionSource):
@@ -79,14 +76,14 @@ def _load(name: str, root: Path, download: bool, folder: str, classes: int) -> E
 
 
 def _dataset(name: str, root: Path, folder: str, *, train: bool, download: bool) -> Any:
-    """Open one half of a set, fetching it only when it is not there and that is wanted."""
+    """Open the train or test half of a set, downloading it if it is missing and `download` is set."""
     import torchvision
 
     kind = getattr(torchvision.datasets, name)
     try:
         return kind(root=str(root), train=train, download=False)
     except RuntimeError:
-        # That is how torchvision says "not found, or damaged".
+        # Torchvision raises this for "not found" and "damaged".
         if not download:
             raise DataError(
                 "data.root",

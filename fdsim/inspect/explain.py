@@ -1,4 +1,4 @@
-"""`fdsim explain`: what a scenario will do, told before it is run."""
+"""`fdsim explain`: what a scenario will do, before it is run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from fdsim.trace import Cause, Outcome, TraceRound
 
 
 def explain_scenario(path: Path, overrides: list[str], rounds: int) -> None:
-    """Print what a scenario asks for, who would drop out of its first rounds, and what the run will take."""
+    """Print what a scenario contains, who drops out of its first rounds, and what the run will take."""
     prepared = prepare(load_scenario(path, overrides))
     console = Console()
     began_s = time.perf_counter()
     trace = list(islice(participation_rounds(prepared, Silent()), rounds))
     fleet_s_per_round = (time.perf_counter() - began_s) / len(trace)
-    table = Table(show_header=False, title=f"{prepared.scenario.name}: a forecast", title_justify="left")
+    table = Table(show_header=False, title=f"{prepared.scenario.name}: forecast", title_justify="left")
     for name, value in {
         **_task_lines(prepared),
         **_dropout_lines(trace),
@@ -67,33 +67,14 @@ def _dropout_lines(trace: list[TraceRound]) -> dict[str, str]:
 def _cost_lines(prepared: Prepared, trace: list[TraceRound], fleet_s_per_round: float) -> dict[str, str]:
     from fdsim.learning.cohort.memory import memory_needed
     from fdsim.prepare import make_task
+    from fdsim.studies.estimate import learning_s
 
     scenario = prepared.scenario
     task = make_task(prepared)
     memory = memory_needed(task.trainer, scenario.strategies, scenario.clients)
-    typical = sorted((r.completed for r in trace), key=len)[len(trace) // 2]
-    everybody = np.arange(scenario.clients)
-    params = task.trainer.initial()
-    seconds = 0.0
-    task.trainer.evaluate(params)
-    evaluate_s = _seconds(lambda: task.trainer.evaluate(params))
-    for strategy in scenario.strategies:
-        trains = everybody if strategy.trains_missing or task.counterfactual else typical
-        round_s = (
-            _seconds(lambda clients=trains: list(task.trainer.train(params, clients, 0)))
-            if len(trains)
-            else 0.0
-        )
-        seconds += scenario.rounds * (round_s + evaluate_s / task.evaluate_every)
-    seconds += fleet_s_per_round * scenario.rounds
+    seconds = fleet_s_per_round * scenario.rounds + learning_s(task, scenario, trace)
     return {
         "accelerator": str(task.federation.accelerator),
         "memory": f"about {memory / 1e6:,.0f} MB for data, nets and what strategies store",
-        "time": f"about {seconds:,.0f} s here (one round of each strategy tried, {scenario.rounds} asked for)",
+        "time": f"about {seconds:,.0f} s on this machine for {scenario.rounds} rounds (from one timed round of each kind)",
     }
-
-
-def _seconds(work: object) -> float:
-    began_s = time.perf_counter()
-    work()  # type: ignore[operator]
-    return time.perf_counter() - began_s

@@ -1,4 +1,4 @@
-"""The closing table: what a run found, one line per strategy, and why clients dropped out."""
+"""The closing table of a run: one line per strategy, and why clients dropped out."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rich.table import Table
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: When a scenario names no target accuracy: this share of the best final accuracy of any strategy.
+#: The default target accuracy: this fraction of the best final accuracy of any strategy.
 TARGET_FRAC = 0.95
 
 
 @dataclass(frozen=True)
 class StrategySummary:
-    """One strategy's line in the closing table; None where the run cannot tell."""
+    """One strategy's line in the closing table; None where unknown."""
 
     strategy: str
     rounds: int
@@ -34,18 +34,18 @@ class StrategySummary:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What a run found."""
+    """The results of a run."""
 
     strategies: tuple[StrategySummary, ...]
     target_accuracy: float | None
     dropout_frac: float
     causes: Mapping[str, float]
-    """Share of all dropouts, most frequent first."""
+    """Cause → fraction of all dropouts, most frequent first."""
     empty_rounds: int
 
 
 def summarise(rounds: pd.DataFrame, trace: pd.DataFrame, target_accuracy: float | None = None) -> RunSummary:
-    """Work the closing table out from a run's rounds table and its trace."""
+    """Compute the closing table from a run's rounds table and its trace."""
     measured = rounds.dropna(subset=["test_accuracy"])
     curves = {
         str(name): rows.set_index("round")["test_accuracy"]
@@ -69,16 +69,16 @@ def summarise(rounds: pd.DataFrame, trace: pd.DataFrame, target_accuracy: float 
                 substitution_error=float(errors.mean()) if len(errors) else None,
             )
         )
-    asked = trace[trace["outcome"] != "not_selected"]
-    dropped = asked[asked["outcome"] == "dropped"]
+    selected = trace[trace["outcome"] != "not_selected"]
+    dropped = selected[selected["outcome"] == "dropped"]
     causes = dropped["cause"].astype(str).value_counts(normalize=True)
-    arrived_per_round = (trace["outcome"] == "completed").groupby(trace["round"]).sum()
+    completed_per_round = (trace["outcome"] == "completed").groupby(trace["round"]).sum()
     return RunSummary(
         strategies=tuple(lines),
         target_accuracy=target_accuracy,
-        dropout_frac=len(dropped) / max(1, len(asked)),
-        causes={str(cause): float(share) for cause, share in causes.items() if share > 0},
-        empty_rounds=int((arrived_per_round == 0).sum()),
+        dropout_frac=len(dropped) / max(1, len(selected)),
+        causes={str(cause): float(frac) for cause, frac in causes.items() if frac > 0},
+        empty_rounds=int((completed_per_round == 0).sum()),
     )
 
 
@@ -96,7 +96,7 @@ def _gap(full: pd.Series | None, curve: pd.Series | None) -> float | None:
 
 
 def summary_table(summary: RunSummary, title: str) -> Table:
-    """Lay a summary out for the terminal."""
+    """Lay out a summary for the terminal."""
     measured_error = any(line.substitution_error is not None for line in summary.strategies)
     table = Table(title=title, title_justify="left")
     table.add_column("strategy")
@@ -125,14 +125,14 @@ def _number(value: float | None) -> str:
 
 
 def dropout_line(summary: RunSummary) -> str:
-    """Say in one line how many dropped out and why."""
-    causes = ", ".join(f"{cause} {share:.0%}" for cause, share in summary.causes.items())
-    empty = f"; {summary.empty_rounds} rounds with nobody" if summary.empty_rounds else ""
+    """Describe in one line how many clients dropped out and why."""
+    causes = ", ".join(f"{cause} {frac:.0%}" for cause, frac in summary.causes.items())
+    empty = f"; {summary.empty_rounds} rounds without any active client" if summary.empty_rounds else ""
     return f"dropout {summary.dropout_frac:.1%}" + (f": {causes}" if causes else "") + empty
 
 
 def print_summary(folder: Path, console: Console) -> None:
-    """Print a run's closing table, its dropout causes, and how to read on."""
+    """Print a run's closing table, its causes of dropout, and how to read its tables."""
     import fdsim
 
     run = fdsim.open_run(folder)

@@ -6,7 +6,7 @@
 Needs a strategy that keeps R (fdms) with snapshots of it (`[telemetry] similarity_every`); measured
 substitution errors need `counterfactual = true`. All errors and distances are in the paper's units, Δ = (w_k
 − w_t)/η_L. The bounds Ψ̄ and Ψ* are given as bounds on Σ‖e_t‖²: the paper multiplies both, and the measured
-sum, by the same factor (1 + 3ηη_L·L·E)/(c·E²·T), whose smoothness L no run can tell.
+sum, by the same factor (1 + 3ηη_L·L·E)/(c·E²·T), whose smoothness L cannot be estimated from a run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Constants:
-    """What the paper's bounds are made of, estimated from a run."""
+    """The constants of the paper's bounds, estimated from a run."""
 
     clients: int
     rounds: int
@@ -40,13 +40,13 @@ class Constants:
     sigma_f2: float
     """σ_F²: the largest one among friends."""
     beta: float
-    """β: the least share of rounds in which a pair was active together."""
+    """β: the smallest fraction of rounds in which a pair was active together."""
     delta_min: float
-    """δ_min: the least lead of a client's worst friend over its best non-friend, in mean similarity."""
+    """δ_min: the smallest margin of a client's worst friend over its best non-friend, in mean similarity."""
     delta_f: float
-    """δ_f: the widest spread of mean similarity among one client's friends."""
+    """δ_f: the largest spread of mean similarity among one client's friends."""
     b_max: int
-    """B_max: the most friends of any client."""
+    """B_max: the largest number of friends of a client."""
 
     @property
     def decay(self) -> float:
@@ -54,11 +54,11 @@ class Constants:
         return self.beta * max(self.delta_min, 0.0) ** 2 / 2.0
 
     def misselection(self, rounds_seen: np.ndarray) -> np.ndarray:
-        """The Lemma: 2K·exp(−β·δ_min²·t/2) bounds the chance of a non-friend after t rounds; 1 at most."""
+        """Return the Lemma's bound on the chance of a non-friend after t rounds, 2K·exp(−β·δ_min²·t/2), 1 at most."""
         return np.minimum(1.0, 2.0 * self.clients * np.exp(-self.decay * rounds_seen))
 
     def psi_fdms(self, psi_bar: float, psi_star: float) -> float:
-        """The Theorem: Ψ* + 2K·Ψ̄·(1 − exp(−aT))/(T·(1 − exp(−a))), a = β·δ_min²/2."""
+        """Return the Theorem's bound: Ψ* + 2K·Ψ̄·(1 − exp(−aT))/(T·(1 − exp(−a))), a = β·δ_min²/2."""
         rate = self.decay
         mean = 1.0 if rate == 0 else -math.expm1(-rate * self.rounds) / (self.rounds * -math.expm1(-rate))
         return psi_star + 2.0 * self.clients * psi_bar * mean
@@ -90,9 +90,9 @@ def theory_of(run: Run, strategy: str | None = None) -> Theory:
         selected.append(len(trace_round.selected))
     similarity, meetings, distance = _matrices(snapshot, trace.clients)
     cluster, friends = _clusters(trace.true_cluster, similarity, meetings)
-    present = np.array(active)
-    constants = constants_of(similarity, distance, cluster, present)
-    missing_frac = 1.0 - present.sum(axis=1) / np.maximum(selected, 1)
+    was_active = np.array(active)
+    constants = constants_of(similarity, distance, cluster, was_active)
+    missing_frac = 1.0 - was_active.sum(axis=1) / np.maximum(selected, 1)
     table = run.rounds
     mine = table[table["strategy"].astype(str) == label].sort_values("round")
     seen = np.arange(len(missing_frac))
@@ -137,10 +137,10 @@ def constants_of(
 
 
 def _by_row(values: np.ndarray, reduce: Callable[..., np.ndarray]) -> np.ndarray:
-    answer = np.full(len(values), np.nan)
+    reduced = np.full(len(values), np.nan)
     known = np.isfinite(values).any(axis=1)
-    answer[known] = reduce(values[known], axis=1)
-    return answer
+    reduced[known] = reduce(values[known], axis=1)
+    return reduced
 
 
 def _largest(values: np.ndarray) -> float:
@@ -159,12 +159,12 @@ def _snapshot(run: Run, strategy: str | None) -> tuple[str, pd.DataFrame]:
     if not there:
         raise RunFolderError(
             str(run.path),
-            "no snapshot of R to estimate anything from",
+            "it has no snapshot of R to estimate from",
             "run a scenario with the strategy fdms and similarity_every above 0 in [telemetry]",
         )
     if strategy is not None and strategy not in there:
         raise RunFolderError(
-            str(run.path), f"no snapshot of R for '{strategy}'", f"there is one for: {', '.join(there)}"
+            str(run.path), f"no snapshot of R for '{strategy}'", f"one of: {', '.join(there)}"
         )
     label = strategy or there[0]
     return label, frame[frame["strategy"].astype(str) == label]
@@ -193,7 +193,7 @@ def _clusters(
 
 
 def _cluster_count(similarity: np.ndarray) -> int:
-    """Guess the number of clusters: that with the most friends each client has above its row's largest gap."""
+    """Guess the number of clusters from how many friends each client has above its row's largest gap."""
     circles = []
     for row in similarity:
         scores = np.sort(row[np.isfinite(row)])[::-1]

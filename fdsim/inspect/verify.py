@@ -65,7 +65,7 @@ class Verdict:
     """Rounds of each strategy that were compared."""
     difference: Difference | None
     changed: tuple[str, ...]
-    """What is not as it was when the run was made: 'torch 2.7 → 2.8'."""
+    """What changed in the environment since the run: 'torch 2.7 → 2.8'."""
 
 
 def first_difference(
@@ -120,7 +120,7 @@ def _unequal(one: pd.Series, other: pd.Series, tolerance: float) -> np.ndarray:
 
 
 def _plain(series: pd.Series) -> np.ndarray:
-    """Words as objects with '' for null, numbers as float64 with NaN (exact: all integers here are below 2⁵³)."""
+    """Return words as objects with '' for null, numbers as float64 with NaN (exact: all integers here are below 2⁵³)."""
     if series.dtype.kind in "iufb" and not hasattr(series.dtype, "categories"):
         return series.to_numpy(dtype=np.float64, na_value=np.nan)
     return series.astype(object).where(series.notna(), "").to_numpy()
@@ -159,12 +159,12 @@ def verify_run(path: Path | str, *, quick: bool = False, tolerance: float = 0.0)
 
 
 def check_hashes(run: Run) -> None:
-    """Raise an error that names the file which is not as it was written: scenario, trace, events, any part."""
+    """Raise an error that names the file which changed since it was written: scenario, trace, events, any part."""
     manifest = run.manifest
     if run.scenario.content_hash != manifest["scenario_hash"]:
         raise RunFolderError(
             str(run.path / "scenario.toml"),
-            "the scenario is not the one the run was made from",
+            "the scenario is not the one that the run used",
             "restore it from a copy",
         )
     for table in ("trace", "rounds", "clients", "similarity"):

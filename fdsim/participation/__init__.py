@@ -1,1 +1,1 @@
-"""Other sources of a trace than a fleet."""
+"""Sources of a trace that simulate no devices."""

@@ -17,7 +17,7 @@ from fdsim.trace import Cause, TraceRound, plain_round
 
 @dataclass(frozen=True)
 class ParticipationSetting:
-    """What a source of a trace may depend on besides its own fields."""
+    """What a participation process may depend on besides its own fields."""
 
     rounds: int
     seed: int
@@ -27,7 +27,7 @@ class ParticipationSetting:
 
 
 class Participation(Component):
-    """A source of a trace: who is active in which round."""
+    """A source of a trace: which clients are active in which round."""
 
     family: ClassVar[str] = "participation"
 
@@ -44,11 +44,11 @@ class Participation(Component):
 
 
 class MaskedParticipation(Participation):
-    """A participation that only says who is active; everybody is asked in every round."""
+    """A participation process that only yields who is active; every client is selected in every round."""
 
     @abstractmethod
     def masks(self, setting: ParticipationSetting, rng: np.random.Generator) -> Iterator[np.ndarray]:
-        """Yield a mask [K] of the active clients for each round, for ever."""
+        """Yield a mask [K] of the active clients for each round, without end."""
 
     def rounds(self, setting: ParticipationSetting) -> Iterator[TraceRound]:
         """Turn the masks into rounds."""

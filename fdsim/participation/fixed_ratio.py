@@ -1,4 +1,4 @@
-"""The paper's dropout process: a fixed share of the clients is missing in every round."""
+"""The paper's dropout process: a fixed fraction of the clients is missing from every round."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fdsim.participation.base import MaskedParticipation, ParticipationSetting
 
 
 class FixedRatio(MaskedParticipation):
-    """Exactly (1−α)K clients are active, at least one of each cluster; in round 0 everybody is.
+    """Exactly (1−α)K clients are active, at least one of each cluster; in round 0 all are.
 
     How many of each cluster are active is drawn uniformly among all ways to split the total, as in the paper:
-    lopsided rounds are much more frequent than if clients were drawn one by one.
+    unbalanced rounds are much more frequent than if clients were drawn one by one.
     """
 
-    alpha: float = Field(ge=0, lt=1, description="share of the clients that drop out of a round")
+    alpha: float = Field(ge=0, lt=1, description="fraction of the clients that drop out of a round")
 
     def masks(self, setting: ParticipationSetting, rng: np.random.Generator) -> Iterator[np.ndarray]:
-        """First how many of each cluster, then who; without known clusters everybody is one cluster."""
+        """Draw how many of each cluster, then which; without known clusters all clients form one."""
         active_count = max(1, round((1.0 - self.alpha) * self.clients))
         clusters = self._clusters(setting, active_count)
         splits = Splits([len(members) for members in clusters], active_count)
@@ -46,7 +46,7 @@ class FixedRatio(MaskedParticipation):
 
 
 class Splits:
-    """All ways to write a total as one number from 1 to its size for each cluster, to draw from uniformly."""
+    """All ways to split a total into one count per cluster, from 1 to the cluster's size, to draw from uniformly."""
 
     def __init__(self, sizes: Sequence[int], total: int) -> None:
         self._sizes, self._total = sizes, total
@@ -62,7 +62,7 @@ class Splits:
             self._log_ways.insert(0, ways)
 
     def draw(self, rng: np.random.Generator) -> list[int]:
-        """Return the active clients of each cluster."""
+        """Return the number of active clients of each cluster."""
         split, rest = [], self._total
         for size, ways in zip(self._sizes, self._log_ways[1:], strict=True):
             counts = np.arange(1, min(size, rest) + 1)

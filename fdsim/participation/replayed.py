@@ -1,4 +1,4 @@
-"""A trace made before, by a fleet, another run or a measurement, played again."""
+"""Replay a trace that a fleet, another run or a measurement made."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from fdsim.trace import TraceRound, open_trace
 
 
 class Replayed(Participation):
-    """Plays a trace.parquet again, round by round."""
+    """Replays a trace.parquet, round by round."""
 
-    path: str = Field(description="a trace.parquet, as `fdsim trace make` or a run leaves behind")
-    clients: PositiveInt | None = Field(default=None, description="number of clients; taken from the file")  # type: ignore[assignment]
+    path: str = Field(description="a trace.parquet, as written by `fdsim trace make` or a run")
+    clients: PositiveInt | None = Field(
+        default=None, description="number of clients; by default that of the file"
+    )  # type: ignore[assignment]
 
     @model_validator(mode="after")
     def _fits(self) -> Replayed:
@@ -29,11 +31,11 @@ class Replayed(Participation):
 
     @property
     def client_count(self) -> int:
-        """The number of clients K, which the file knows."""
+        """The number of clients K in the file."""
         return open_trace(self.path).clients
 
     def rounds(self, setting: ParticipationSetting) -> Iterator[TraceRound]:
-        """The first rounds of the file."""
+        """Yield the first rounds of the file."""
         trace = open_trace(self.path)
         if trace.rounds < setting.rounds:
             raise TraceError(

@@ -8,7 +8,7 @@ NAME = "report.html"
 
 
 def write_report(folder: Path | str, out: Path | str | None = None) -> Path:
-    """Write the report of a run or study folder, into the folder unless `out` says where."""
+    """Write the report of a run or study folder, into that folder unless `out` is given."""
     from fdsim.report.write import write
 
     folder = Path(folder)

@@ -1,4 +1,4 @@
-"""Participation bias: who is heard more often than others, and who the model then serves worse."""
+"""Participation bias: which data take part more often, and which the global model then serves worse."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Grouping:
 
 
 def groupings(data: RunData) -> tuple[list[Grouping], str]:
-    """Find the ways to divide this run's data, and say why one is missing."""
+    """Return the ways to divide this run's data, and the reason if one is missing."""
     found = []
     if data.true_cluster is not None:
         names, index = np.unique(data.true_cluster, return_inverse=True)
@@ -37,13 +37,13 @@ def groupings(data: RunData) -> tuple[list[Grouping], str]:
     try:
         mix = _label_counts(data)
     except (FdsimError, ImportError, OSError) as error:
-        return found, f"Classes are left out, since the data could not be read again: {error}"
+        return found, f"Classes are omitted because the data could not be read again: {error}"
     found.append(Grouping("class", [f"class {c}" for c in range(mix.shape[1])], mix))
     return found, ""
 
 
 def _label_counts(data: RunData) -> np.ndarray:
-    """Count each client's samples by label [K, classes], dividing the data once more as the run did."""
+    """Count each client's samples by label [K, classes], dividing the data as the run did."""
     from fdsim.prepare import prepare
 
     scenario = data.run.scenario
@@ -54,39 +54,39 @@ def _label_counts(data: RunData) -> np.ndarray:
     ).astype(float)
 
 
-def participation_figure(data: RunData) -> Figure | Remark:
-    """Draw how often each part of the data was heard."""
-    title = "Participation by class, cluster and device"
-    presence = data.presence
-    if presence is None:
+def completion_by_group(data: RunData) -> Figure | Remark:
+    """Draw how often each part of the data took part."""
+    title = "Completion rate by class, cluster and device"
+    outcomes = data.outcomes
+    if outcomes is None:
         return Remark(title, "There is no trace yet.")
     found, why = groupings(data)
-    asked, completed = presence.asked.sum(axis=0), presence.completed.sum(axis=0)
-    overall = completed.sum() / max(1, asked.sum())
+    selected, completed = outcomes.selected.sum(axis=0), outcomes.completed.sum(axis=0)
+    overall = completed.sum() / max(1, selected.sum())
     views = {}
     for grouping in found:
-        share = (completed @ grouping.member) / np.maximum(asked @ grouping.member, 1e-12)
+        frac = (completed @ grouping.member) / np.maximum(selected @ grouping.member, 1e-12)
         names = [plot_text(name) for name in grouping.names]
         views[grouping.key] = {
             "traces": [
                 {
                     "type": "bar",
                     "x": names,
-                    "y": rounded(share, 4),
+                    "y": rounded(frac, 4),
                     "marker": {"color": "@mid", "line": {"width": 0}},
-                    "hovertemplate": "%{x}: heard in <b>%{y:.1%}</b> of its rounds<extra></extra>",
+                    "hovertemplate": "%{x}: <b>%{y:.1%}</b> completed<extra></extra>",
                 }
             ],
             "layout": {
                 "bargap": 0.35,
                 "showlegend": False,
                 "xaxis": {"title": _TITLES[grouping.key], "showgrid": False, "type": "category"},
-                "yaxis": {"title": "updates that arrived", "tickformat": ".0%", "range": [0, 1.02]},
+                "yaxis": {"title": "completed, of those selected", "tickformat": ".0%", "range": [0, 1.02]},
                 "shapes": [_line(overall)],
             },
             "table": {
-                "columns": [grouping.key, "arrived_share"],
-                "values": [grouping.names, rounded(share, 6)],
+                "columns": [grouping.key, "completion_frac"],
+                "values": [grouping.names, rounded(frac, 6)],
             },
         }
     if not views:
@@ -94,15 +94,15 @@ def participation_figure(data: RunData) -> Figure | Remark:
     remarks = [f"The dotted line is the mean of all clients, {overall:.1%}."]
     if data.true_cluster is not None:
         with np.errstate(invalid="ignore"):
-            frac = np.where(asked > 0, completed / np.maximum(asked, 1), np.nan)
-        bits = mutual_information(data.true_cluster, frac)
+            by_client = np.where(selected > 0, completed / np.maximum(selected, 1), np.nan)
+        bits = mutual_information(data.true_cluster, by_client)
         remarks.append(
-            f"Mutual information between cluster and arrival: {bits:.4f} bits (0: dropout says nothing about the data)."
+            f"Mutual information between cluster and completion: {bits:.4f} bits (0: dropout is independent of the data)."
         )
     return Figure(
-        key="participation",
+        key="completion-by-group",
         title=title,
-        says="The share of updates that arrived, for each part of the data; where bars differ, some data are heard less.",
+        says="The fraction of selected clients that completed, by part of the data; unequal bars mean biased participation.",
         builder="plain",
         payload={"views": views, "controls": [_view_control(list(views))]},
         remark=" ".join([*remarks, why]).strip(),
@@ -111,13 +111,13 @@ def participation_figure(data: RunData) -> Figure | Remark:
 
 
 def accuracy_by_group(data: RunData) -> Figure | Remark:
-    """Draw how well each part of the data is served at the end, under each strategy."""
+    """Draw the final accuracy on each part of the data, under each strategy."""
     title = "Final accuracy by class, cluster and device"
-    if data.presence is None:
+    if data.outcomes is None:
         return Remark(title, "There is no trace yet.")
     final = {label: seen for label in data.strategies if (seen := _client_accuracy(data, label)) is not None}
     if not final:
-        return Remark(title, "Nothing was evaluated yet, or the clients table was not kept.")
+        return Remark(title, "Nothing has been evaluated yet, or the clients table was not recorded.")
     found, why = groupings(data)
     views = {}
     for grouping in found:
@@ -126,13 +126,13 @@ def accuracy_by_group(data: RunData) -> Figure | Remark:
         if known:
             views[grouping.key] = _dots(data, grouping, known)
         else:
-            why = "The clients' label mixes are too alike to tell the classes' own accuracies apart."
+            why = "The clients' label mixes are too similar to derive an accuracy for each class."
     if not views:
-        return Remark(title, why or "This run's data are not divided in any way that could be compared.")
+        return Remark(title, why or "This run's data have no groups to compare.")
     return Figure(
         key="accuracy-by-group",
         title=title,
-        says="Accuracy of the last evaluated model on test data with each part's own mix of labels.",
+        says="Accuracy of the last evaluated global model on test data with each part's own label mix.",
         builder="plain",
         payload={"views": views, "controls": [_view_control(list(views))]},
         remark=why,
@@ -141,7 +141,7 @@ def accuracy_by_group(data: RunData) -> Figure | Remark:
 
 
 def _client_accuracy(data: RunData, label: str) -> np.ndarray | None:
-    """[K] the accuracy each client sees after the last evaluated round."""
+    """Return each client's accuracy [K] after the last evaluated round."""
     rows = data.of(label)
     evaluated = rows.loc[rows["test_accuracy"].notna(), "round"]
     if not len(evaluated):
@@ -174,7 +174,7 @@ def _of_groups(grouping: Grouping, accuracy: np.ndarray) -> np.ndarray | None:
 def _dots(data: RunData, grouping: Grouping, values: dict[str, np.ndarray]) -> dict[str, Any]:
     names = [plot_text(name) for name in grouping.names]
     places = np.arange(len(names))
-    # The strategies stand beside one another, so that equal accuracies do not hide each other.
+    # Strategies are drawn side by side, so that equal accuracies do not hide each other.
     aside = (np.arange(len(values)) - (len(values) - 1) / 2) * min(0.12, 0.7 / len(values))
     traces = [
         {

@@ -1,6 +1,6 @@
 """The report's colours: one per strategy and one per cause, the same in every figure, in a light and a dark version.
 
-Link troubles are blues, power troubles warm; within a family the lightness differs. Both versions were
+Link causes are blue, power causes warm; within a family the lightness differs. Both versions were
 searched for the largest smallest difference between any two colours as seen with normal, protan, deutan and tritan
 vision; tests/report/test_colours.py holds them to it.
 """
@@ -113,7 +113,7 @@ def strategy_looks(labels: Sequence[str], kinds: Sequence[str]) -> dict[str, tup
 
 
 def palettes() -> dict[str, Palette]:
-    """Return what each colour token of the figures means in the light and in the dark."""
+    """Return the colours of all tokens in the light and the dark theme."""
     return {
         "light": {**_PAGE_LIGHT, **STRATEGIES_LIGHT, **CAUSES_LIGHT},
         "dark": {**_PAGE_DARK, **STRATEGIES_DARK, **CAUSES_DARK},

@@ -13,12 +13,12 @@ from fdsim.report.figure import Figure, Remark, evenly, rounded
 if TYPE_CHECKING:
     import pandas as pd
 
-#: More points than this along a curve cannot be told apart on a screen.
+#: More points than this along a curve are indistinguishable on a screen.
 _POINTS = 1000
 
 
 @dataclass(frozen=True)
-class Measure:
+class YAxis:
     """A column of the rounds table as a y axis: `words` is percent or number."""
 
     column: str
@@ -32,7 +32,7 @@ class Measure:
     """The axis always goes from floor to ceiling."""
 
     def axis(self) -> dict[str, Any]:
-        """Return what the page's script needs to know of the axis."""
+        """Return what the page's script needs to draw the axis."""
         percent = self.words == "percent"
         known = {"floor": self.floor, "ceiling": self.ceiling, "ticks": ".0%" if percent else None}
         about = {
@@ -46,9 +46,9 @@ class Measure:
 
 
 LEARNING = {
-    "accuracy": Measure("test_accuracy", "Accuracy", "test accuracy", "percent", 0.0, 1.0),
-    "loss": Measure("test_loss", "Test loss", "test loss (cross-entropy)"),
-    "train_loss": Measure("train_loss", "Training loss", "training loss of the clients that arrived"),
+    "accuracy": YAxis("test_accuracy", "Accuracy", "test accuracy", "percent", 0.0, 1.0),
+    "loss": YAxis("test_loss", "Test loss", "test loss (cross-entropy)"),
+    "train_loss": YAxis("train_loss", "Training loss", "training loss of the active clients"),
 }
 _X = {
     "round": {"title": "round", "format": "d", "hover": "round %{x}"},
@@ -58,7 +58,7 @@ _X = {
 
 
 @dataclass(frozen=True)
-class Curve:
+class PlottedCurve:
     """One strategy's rounds tables, one per seed, and how it looks."""
 
     strategy: str
@@ -67,11 +67,11 @@ class Curve:
     case: str = ""
 
 
-def accuracy_figure(curves: Sequence[Curve], target_accuracy: float | None = None) -> Figure | Remark:
+def accuracy_figure(curves: Sequence[PlottedCurve], target_accuracy: float | None = None) -> Figure | Remark:
     """Draw the learning curves of a run, or of a study's cases with a band over the seeds."""
     series = [one for curve in curves if (one := series_of(curve, LEARNING, evaluated=True)) is not None]
     if not series:
-        return Remark("Accuracy over rounds, simulated hours and joules", "No round was evaluated yet.")
+        return Remark("Accuracy over rounds, simulated hours and joules", "No round has been evaluated yet.")
     tabs = [("round", "Rounds"), ("hours", "Simulated time")]
     if all("energy" in one["x"] for one in series):
         tabs.append(("energy", "Energy"))
@@ -82,7 +82,7 @@ def accuracy_figure(curves: Sequence[Curve], target_accuracy: float | None = Non
     return Figure(
         key="accuracy",
         title="Accuracy over rounds, simulated hours and joules",
-        says=f"How well the global model does on the test set, under each strategy.{_band_sentence(curves)}",
+        says=f"Accuracy and loss of the global model under each strategy.{_band_sentence(curves)}",
         builder="curves",
         payload=_payload(series, LEARNING, controls, target=target_accuracy),
         remark=""
@@ -94,8 +94,8 @@ def accuracy_figure(curves: Sequence[Curve], target_accuracy: float | None = Non
 
 def measure_figure(
     about: tuple[str, str, str],
-    curves: Sequence[Curve],
-    measures: Mapping[str, Measure],
+    curves: Sequence[PlottedCurve],
+    measures: Mapping[str, YAxis],
     *,
     smooth: int = 1,
     **extra: Any,
@@ -106,7 +106,7 @@ def measure_figure(
         return None
     key, title, says = about
     if smooth > 1:
-        says += f" Means over {smooth} rounds at a time."
+        says += f" Moving average over {smooth} rounds."
     controls = [*_case_control(curves), *_tab_controls(series, measures)]
     controls.append(
         {"key": "x", "label": "", "kind": "tabs", "options": [{"value": "round", "text": "Rounds"}]}
@@ -117,7 +117,7 @@ def measure_figure(
 
 def _payload(
     series: list[dict[str, Any]],
-    measures: Mapping[str, Measure],
+    measures: Mapping[str, YAxis],
     controls: list[dict[str, Any]],
     **extra: Any,
 ) -> dict[str, Any]:
@@ -132,20 +132,20 @@ def _payload(
     }
 
 
-def _case_control(curves: Sequence[Curve]) -> list[dict[str, Any]]:
+def _case_control(curves: Sequence[PlottedCurve]) -> list[dict[str, Any]]:
     cases = list(dict.fromkeys(curve.case for curve in curves if curve.case))
     options = [{"value": case, "text": case} for case in cases]
     return [{"key": "case", "label": "case", "kind": "select", "options": options}] if cases else []
 
 
-def _tab_controls(series: list[dict[str, Any]], measures: Mapping[str, Measure]) -> list[dict[str, Any]]:
+def _tab_controls(series: list[dict[str, Any]], measures: Mapping[str, YAxis]) -> list[dict[str, Any]]:
     there = [key for key in measures if any(key in one["y"] for one in series)]
     kind = "tabs" if len(there) <= 3 else "select"
     options = [{"value": key, "text": measures[key].tab} for key in there]
     return [{"key": "y", "label": "", "kind": kind, "options": options}]
 
 
-def _band_sentence(curves: Sequence[Curve]) -> str:
+def _band_sentence(curves: Sequence[PlottedCurve]) -> str:
     seeds = max((len(curve.seeds) for curve in curves), default=1)
     if seeds < 2:
         return ""
@@ -153,7 +153,7 @@ def _band_sentence(curves: Sequence[Curve]) -> str:
 
 
 def series_of(
-    curve: Curve, measures: Mapping[str, Measure], *, evaluated: bool = False, smooth: int = 1
+    curve: PlottedCurve, measures: Mapping[str, YAxis], *, evaluated: bool = False, smooth: int = 1
 ) -> dict[str, Any] | None:
     """Turn a strategy's tables into numbers to draw, or None where there are none.
 
@@ -201,7 +201,7 @@ def series_of(
 
 
 def _rolling(values: np.ndarray, window: int) -> np.ndarray:
-    """Means over the last `window` rounds, of those in which there was anything to measure."""
+    """Return means over the last `window` rounds, leaving out those without a value."""
     if window < 2:
         return values
     known = np.isfinite(values)

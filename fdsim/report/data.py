@@ -1,4 +1,4 @@
-"""What the report is drawn from: a run's tables, gathered once and in the shapes the figures need."""
+"""The data of a report: a run's tables, read once, in the shapes that the figures need."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Presence:
-    """Who was there: codes of fdsim.trace as [T, K], and when the rounds were, s."""
+class Outcomes:
+    """The outcome of each client in each round, codes of fdsim.trace as [T, K], and the times of the rounds, s."""
 
     outcome: np.ndarray
     cause: np.ndarray
@@ -40,19 +40,19 @@ class Presence:
         return int(self.outcome.shape[1])
 
     @cached_property
-    def asked(self) -> np.ndarray:
-        """[T, K] whether a client was asked to take part."""
+    def selected(self) -> np.ndarray:
+        """[T, K] whether a client was selected."""
         return np.asarray(self.outcome != Outcome.not_selected)
 
     @cached_property
     def completed(self) -> np.ndarray:
-        """[T, K] whether a client's update arrived."""
+        """[T, K] whether a client completed."""
         return np.asarray(self.outcome == Outcome.completed)
 
     @cached_property
-    def availability(self) -> np.ndarray:
-        """[K] share of the rounds a client was asked in that its update arrived; 0 where it never was asked."""
-        return np.asarray(self.completed.sum(axis=0) / np.maximum(1, self.asked.sum(axis=0)))
+    def completion_frac(self) -> np.ndarray:
+        """[K] fraction of the rounds a client was selected for that it completed; 0 if never selected."""
+        return np.asarray(self.completed.sum(axis=0) / np.maximum(1, self.selected.sum(axis=0)))
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ class RunData:
 
     run: Run
     tables: dict[str, Any]
-    """scenario.toml as it stands, so that kinds of the user's own need not be importable."""
+    """scenario.toml as it is, so that user-defined kinds need not be importable."""
     rounds: pd.DataFrame
     trace: Trace | None
-    presence: Presence | None
+    outcomes: Outcomes | None
     looks: dict[str, tuple[str, str]]
     """strategy → (colour token, dash)."""
 
@@ -86,15 +86,15 @@ class RunData:
     @cached_property
     def devices(self) -> list[str]:
         """[K] the name of each client's fleet group."""
-        return device_names(self.tables, self.presence.clients if self.presence is not None else 0)
+        return device_names(self.tables, self.outcomes.clients if self.outcomes is not None else 0)
 
     def of(self, strategy: str) -> pd.DataFrame:
-        """The rounds of one strategy, in order."""
+        """Return the rounds of one strategy, in order."""
         rows = self.rounds[self.rounds["strategy"] == strategy]
         return rows.sort_values("round")
 
     def has(self, column: str) -> bool:
-        """Whether the rounds table has the column, with anything in it."""
+        """Tell whether the rounds table has the column, with anything in it."""
         return column in self.rounds and bool(self.rounds[column].notna().any())
 
 
@@ -103,21 +103,25 @@ def gather(folder: Path) -> RunData:
     import fdsim
 
     run = fdsim.open_run(folder)
-    path = folder / "scenario.toml"
-    try:
-        text = path.read_text(encoding="utf-8")
-        tables = tomllib.loads(text)
-    except (OSError, ValueError) as error:
-        raise RunFolderError(str(path), f"the file is damaged ({error})", "restore it from a copy") from None
+    tables = scenario_tables(folder)
     trace = open_trace(folder / "trace.parquet") if (folder / "trace.parquet").is_file() else None
     return RunData(
         run=run,
         tables=tables,
         rounds=run.rounds,
         trace=trace,
-        presence=None if trace is None else read_presence(trace),
+        outcomes=None if trace is None else read_outcomes(trace),
         looks=strategy_looks(run.strategies, strategy_kinds(tables, run.strategies)),
     )
+
+
+def scenario_tables(folder: Path) -> dict[str, Any]:
+    """Read a run's scenario.toml without importing what it names."""
+    path = folder / "scenario.toml"
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunFolderError(str(path), f"the file is damaged ({error})", "restore it from a copy") from None
 
 
 def strategy_kinds(tables: dict[str, Any], labels: list[str]) -> list[str]:
@@ -129,15 +133,15 @@ def strategy_kinds(tables: dict[str, Any], labels: list[str]) -> list[str]:
     return [kinds.get(label, label) for label in labels]
 
 
-def read_presence(trace: Trace) -> Presence:
-    """Read who was there from a trace, one row group at a time."""
+def read_outcomes(trace: Trace) -> Outcomes:
+    """Read outcomes and causes from a trace, one row group at a time."""
     outcome = np.empty((trace.rounds, trace.clients), dtype=np.int8)
     cause = np.empty_like(outcome)
     start_s, end_s = np.empty(trace.rounds), np.empty(trace.rounds)
     for index, trace_round in enumerate(trace):
         outcome[index], cause[index] = trace_round.outcome, trace_round.cause
         start_s[index], end_s[index] = trace_round.round_start_s, trace_round.round_end_s
-    return Presence(outcome, cause, start_s, end_s)
+    return Outcomes(outcome, cause, start_s, end_s)
 
 
 def device_names(tables: dict[str, Any], clients: int) -> list[str]:

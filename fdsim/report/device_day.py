@@ -51,21 +51,21 @@ _LINK_HEIGHT = {Network.none: 0, Network.cellular: 1, Network.wifi: 2}
 
 
 def day_figure(data: RunData) -> Figure | Remark:
-    """Draw what one device went through."""
-    presence = data.presence
-    if presence is None:
+    """Draw battery, link, charger and screen of one device."""
+    outcomes = data.outcomes
+    if outcomes is None:
         return Remark("A device over the days", "There is no trace yet.")
     if not data.tables.get("fleet"):
         return Remark(
-            "A device over the days", "This run had no simulated devices, only a trace of who was there."
+            "A device over the days", "This run had no simulated devices, only a trace of outcomes."
         )
-    order = np.argsort(-presence.availability, kind="stable")
+    order = np.argsort(-outcomes.completion_frac, kind="stable")
     clients = np.sort(order[evenly(len(order), _DEVICES)])
     rows, series, remark = _from_events(data, clients)
     devices = []
-    hours = presence.round_start_s / _HOUR_S
+    hours = outcomes.round_start_s / _HOUR_S
     for client in clients:
-        outcome = presence.outcome[:, client]
+        outcome = outcomes.outcome[:, client]
         devices.append(
             {
                 "series": series.get(int(client), {}),
@@ -75,15 +75,15 @@ def day_figure(data: RunData) -> Figure | Remark:
                 },
             }
         )
-    if len(clients) < presence.clients:
-        remark += f" {len(clients)} of {presence.clients:,} devices can be chosen, evenly spaced in order of availability."
-    span = [float(presence.round_start_s[0] / _HOUR_S), float(presence.round_end_s[-1] / _HOUR_S)]
-    # Open with a device of middling presence: it shows both sides.
-    start = int(np.argmin(np.abs(presence.availability[clients] - 0.6)))
+    if len(clients) < outcomes.clients:
+        remark += f" {len(clients)} of {outcomes.clients:,} devices can be chosen, evenly spaced in order of completion rate."
+    span = [float(outcomes.round_start_s[0] / _HOUR_S), float(outcomes.round_end_s[-1] / _HOUR_S)]
+    # Start with a device that completes about as often as it drops out.
+    start = int(np.argmin(np.abs(outcomes.completion_frac[clients] - 0.6)))
     return Figure(
         key="device",
         title="A device over the days",
-        says="Battery, link, charger and screen of the chosen device; the marks above are the rounds it was asked in.",
+        says="Battery, link, charger and screen of the chosen device; the marks above are the rounds it was selected for.",
         builder="day",
         payload={
             "rows": rows,
@@ -91,14 +91,14 @@ def day_figure(data: RunData) -> Figure | Remark:
             "marks": [
                 {
                     "key": "completed",
-                    "name": "update arrived",
+                    "name": "completed",
                     "symbol": "triangle-down",
                     "height": 108,
                     "colour": "@stale",
                 },
                 {
                     "key": "dropped",
-                    "name": "dropped out",
+                    "name": "dropped",
                     "symbol": "triangle-down-open",
                     "height": 104,
                     "colour": "@dropout",
@@ -116,7 +116,7 @@ def day_figure(data: RunData) -> Figure | Remark:
                     "options": [
                         {
                             "value": i,
-                            "text": f"client {c}, {data.devices[c]}, there {presence.availability[c]:.0%}",
+                            "text": f"client {c}, {data.devices[c]}, completed {outcomes.completion_frac[c]:.0%}",
                         }
                         for i, c in enumerate(clients)
                     ],
@@ -142,14 +142,14 @@ def _from_events(data: RunData, clients: np.ndarray) -> tuple[list[dict[str, Any
     events = events[
         events["client"].isin(clients.tolist()) & events["what"].isin([row["key"] for row in _ROWS])
     ]
-    end_h = 0.0 if data.presence is None else float(data.presence.round_end_s[-1]) / _HOUR_S
+    end_h = 0.0 if data.outcomes is None else float(data.outcomes.round_end_s[-1]) / _HOUR_S
     thinned = False
     series: dict[int, dict[str, Any]] = {}
     for (client, what), rows in events.groupby([events["client"].astype(int), "what"], observed=True):
         hours, values = rows["t_s"].to_numpy() / _HOUR_S, rows["value"].to_numpy(dtype=np.float64)
         thinned = thinned or len(hours) > _POINTS
         keep = evenly(len(hours), _POINTS)
-        # A state lasts until it changes: the last one until the end.
+        # A state lasts until it changes, the last one until the end.
         keep, hours = np.append(keep, keep[-1]), np.append(hours[keep], max(hours[-1], end_h))
         series.setdefault(int(str(client)), {})[str(what)] = _points(str(what), hours, values[keep])
     found = {key for device in series.values() for key in device}
@@ -167,9 +167,9 @@ def _points(what: str, hours: np.ndarray, values: np.ndarray) -> dict[str, Any]:
 
 
 def _from_trace(data: RunData, clients: np.ndarray) -> tuple[list[dict[str, Any]], dict[int, Any], str]:
-    """Fall back, and say so, to what the trace saw of each device at the start of its rounds."""
+    """Fall back to the state that the trace recorded of each device at the start of its rounds."""
     if data.trace is None:
-        raise FdsimError("the figure of a device's days was asked for without a trace")
+        raise FdsimError("the figure of a device's days needs a trace")
     hours, soc, network = [], [], []
     for trace_round in data.trace:
         hours.append(trace_round.round_start_s / _HOUR_S)
@@ -191,7 +191,7 @@ def _from_trace(data: RunData, clients: np.ndarray) -> tuple[list[dict[str, Any]
         rows,
         series,
         (
-            "No event log was kept: these are the levels at the start of each round. "
-            "With `events = true` under [telemetry] the days are drawn in full."
+            "No event log was recorded: these are the levels at the start of each round. "
+            "Set `events = true` under [telemetry] to record every change."
         ),
     )

@@ -1,11 +1,11 @@
-"""What the page is made of: sections of figures, tables and remarks, as plain records."""
+"""The parts of a page: sections of figures, tables and remarks, as plain records."""
 
 from __future__ import annotations
 
 import base64
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ class Figure:
     builder: str
     payload: Mapping[str, Any]
     remark: str = ""
-    """A rule the reader must know, such as which clients are shown when not all are."""
+    """What the reader must know, such as which clients are shown if not all."""
     height_px: int = 380
 
 
@@ -45,7 +45,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Remark:
-    """A sentence in the place of a figure that cannot be drawn, saying why not."""
+    """A sentence in place of a figure that cannot be drawn, saying why."""
 
     title: str
     says: str
@@ -53,7 +53,7 @@ class Remark:
 
 @dataclass(frozen=True)
 class Listing:
-    """A long text to open and close, such as a scenario file, with facts above it."""
+    """A long collapsible text, such as a scenario file, with facts above it."""
 
     title: str
     says: str
@@ -79,30 +79,28 @@ class Tile:
     caption: str
     detail: str = ""
     swatch: str = ""
-    shares: Sequence[tuple[str, float, str]] = ()
-    """(name, share, colour token) of a bar under the number."""
+    fractions: Sequence[tuple[str, float, str]] = ()
+    """(name, fraction, colour token) of each part of a bar under the number."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """The whole report before it becomes HTML."""
+    """A report before it is rendered as HTML."""
 
     title: str
     subtitle: str
     status: str
-    """Empty when the run is complete, else what is missing from it."""
+    """Empty when the run is complete, else what is missing."""
     finding: str
     results: Sequence[Tile]
-    """What came out, one tile per strategy."""
+    """Results, one tile per strategy."""
     costs: Sequence[Tile]
-    """What went missing and what it took."""
+    """Dropout, simulated time and energy."""
     sections: Sequence[Section]
-    links: Sequence[tuple[str, str]] = field(default_factory=tuple)
-    """(text, relative address) of other reports, for a study."""
 
 
 def plot_text(text: object) -> str:
-    """Escape a text for a figure, where plotly would otherwise read tags in it."""
+    """Escape a text for a figure; plotly would interpret tags in it."""
     return html.escape(str(text), quote=False)
 
 
@@ -117,7 +115,7 @@ def packed(values: np.ndarray, kind: str) -> dict[str, Any]:
 
 
 def rounded(values: Any, digits: int = 5) -> list[float | None]:
-    """Turn numbers into JSON ones with so many significant digits; NaN becomes null."""
+    """Round numbers to `digits` significant digits for JSON; NaN becomes null."""
     return [
         None if not np.isfinite(v) else float(f"{v:.{digits}g}") for v in np.asarray(values, dtype=np.float64)
     ]

@@ -1,4 +1,4 @@
-"""Who stood in for whom, and whether friends were there and were found."""
+"""Who stood in for whom, and whether friends were active and were found."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from fdsim.report.curves import Curve, Measure, measure_figure
+from fdsim.report.curves import PlottedCurve, YAxis, measure_figure
 from fdsim.report.data import RunData
 from fdsim.report.figure import Figure, Remark
 from fdsim.report.matrix import (
@@ -26,35 +26,39 @@ _BY_CLIENT = Words("missing client", "stand-in", "times", "times", "d")
 _BY_CLUSTER = Words("missing cluster", "stand-in cluster", "times", "times", "d")
 
 
-def _share(column: str, tab: str, title: str) -> Measure:
-    return Measure(column, tab, title, "percent", 0.0, 1.04, whole=True)
+def _fraction(column: str, tab: str, title: str) -> YAxis:
+    return YAxis(column, tab, title, "percent", 0.0, 1.04, whole=True)
 
 
 _MEASURES = {
-    "hit": _share("friend_hit_frac", "A true friend was chosen", "missing clients with a friend as stand-in"),
-    "present": _share(
-        "friend_present_frac", "A true friend was there", "missing clients with a friend active"
+    "hit": _fraction(
+        "friend_hit_frac", "A true friend was chosen", "missing clients with a friend as stand-in"
     ),
-    "fallback": _share("fallback_frac", "No stand-in was found", "missing clients without a stand-in"),
-    "agreement": Measure(
+    "present": _fraction(
+        "friend_present_frac", "A true friend was active", "missing clients with a friend active"
+    ),
+    "fallback": _fraction("fallback_frac", "No stand-in was found", "missing clients without a stand-in"),
+    "agreement": YAxis(
         "cluster_agreement",
-        "R's clusters agree with the truth",
+        "R's clusters match the true ones",
         "adjusted Rand index",
         floor=None,
         ceiling=1.02,
     ),
-    "stable": _share("friend_stable_frac", "The last stand-in was kept", "missing clients that kept theirs"),
-    "updates": Measure("effective_updates", "Distinct updates", "effective number of distinct updates"),
-    "most": Measure("stand_ins_max", "The busiest stand-in", "missing clients one client stood in for"),
+    "stable": _fraction(
+        "friend_stable_frac", "The last stand-in was kept", "missing clients that kept theirs"
+    ),
+    "updates": YAxis("effective_updates", "Distinct updates", "effective number of distinct updates"),
+    "most": YAxis("stand_ins_max", "The busiest stand-in", "missing clients one client stood in for"),
 }
 
 
 def stand_ins_figure(data: RunData) -> Figure | Remark:
     """Draw who stood in for whom, by client in small runs and by cluster in large ones."""
     title = "Who stood in for whom"
-    if data.presence is None:
+    if data.outcomes is None:
         return Remark(title, "There is no trace yet.")
-    clients, cluster = data.presence.clients, data.true_cluster
+    clients, cluster = data.outcomes.clients, data.true_cluster
     counted = {label: _stand_ins(data, label, clients) for label in data.strategies}
     counted = {label: counts for label, counts in counted.items() if counts.any()}
     if not counted:
@@ -62,14 +66,14 @@ def stand_ins_figure(data: RunData) -> Figure | Remark:
             title,
             "No strategy of this run lets one client stand in for another, or clients were not recorded.",
         )
-    says = "How often the update of one client (column) was used in the place of a missing one (row)."
+    says = "How often the update of one client (column) was used in place of a missing one (row)."
     words, blocks, remark = _BY_CLIENT, list[dict[str, Any]](), ""
     if clients > MOST_CLIENTS and cluster is not None and len(np.unique(cluster)) <= MOST_CLIENTS:
         labels, index = np.unique(cluster, return_inverse=True)
         member = np.eye(len(labels), dtype=np.int64)[index]
         counted = {label: member.T @ counts @ member for label, counts in counted.items()}
         words = _BY_CLUSTER
-        remark = f"{clients:,} clients are too many for a matrix: they are added up by true cluster."
+        remark = f"{clients:,} clients are too many for a matrix; counts are summed by true cluster."
     elif clients > MOST_CLIENTS:
         busy = np.sum([counts.sum(axis=0) + counts.sum(axis=1) for counts in counted.values()], axis=0)
         labels = np.sort(np.argsort(-busy, kind="stable")[:MOST_CLIENTS])
@@ -100,12 +104,12 @@ def _stand_ins(data: RunData, label: str, clients: int) -> np.ndarray:
     return counts
 
 
-def friends_figure(curves: Sequence[Curve], rounds: int) -> Figure | Remark:
-    """Draw whether friends were there and found, over the rounds."""
+def friends_figure(curves: Sequence[PlottedCurve], rounds: int) -> Figure | Remark:
+    """Draw whether friends were active and found, over the rounds."""
     about = (
         "friends",
-        "Were friends there, and were they found?",
-        "For the clients missing in a round: was a client of the same true cluster active, and was one chosen.",
+        "Were friends active, and were they found?",
+        "For the clients missing from a round: was a client of the same true cluster active, and was one chosen.",
     )
     befriending = [
         curve for curve in curves if any(table["stand_ins_max"].notna().any() for table in curve.seeds)

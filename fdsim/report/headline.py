@@ -1,4 +1,4 @@
-"""The head of the page: what was run, what came out in plain numbers, and whether anything is missing."""
+"""The head of the page: what was run, the main results, and whether anything is missing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CAUSES_NAMED = 3
 
 
 def summary_of(data: RunData) -> RunSummary:
-    """Work out the same summary that the closing table shows."""
+    """Return the same summary that the closing table shows."""
     if data.trace is None:
         trace = pd.DataFrame({"round": [], "outcome": [], "cause": []})
     else:
@@ -25,7 +25,7 @@ def summary_of(data: RunData) -> RunSummary:
 
 
 def subtitle(tables: Mapping[str, Any], clients: int) -> str:
-    """Say in a line what was run."""
+    """Describe the run in one line."""
     kinds = [str(tables.get(table, {}).get("kind", "")).rsplit(":", 1)[-1] for table in ("data", "net")]
     partition = str(tables.get("data", {}).get("partition", {}).get("kind", "")).rsplit(":", 1)[-1]
     parts = [
@@ -38,7 +38,7 @@ def subtitle(tables: Mapping[str, Any], clients: int) -> str:
 
 
 def status_sentence(data: RunData) -> str:
-    """Say what an unfinished run is missing; nothing when it is complete."""
+    """Describe what an unfinished run is missing; empty when it is complete."""
     manifest = data.run.manifest
     planned = int(manifest.get("rounds") or 0)
     failed = [
@@ -49,18 +49,18 @@ def status_sentence(data: RunData) -> str:
     if data.run.status == "complete":
         return ("Not every strategy reached the end: " + "; ".join(failed)) if failed else ""
     done = [f"{label} {len(data.of(label))} of {planned}" for label in data.strategies]
-    state = {"running": "is still going on", "interrupted": "was interrupted", "failed": "failed"}
+    state = {"running": "is still running", "interrupted": "was interrupted", "failed": "failed"}
     message = manifest.get("message")
     why = f" ({message})" if data.run.status == "failed" and message else ""
     return f"Unfinished: this run {state.get(data.run.status, data.run.status)}{why}. Rounds so far: {', '.join(done)}."
 
 
 def finding(data: RunData, summary: RunSummary) -> str:
-    """States the result in plain numbers: who ends where, and how many updates never arrived."""
+    """State the result: final accuracies, and how many clients dropped out."""
     measured = [line for line in summary.strategies if line.final_accuracy is not None]
     dropped = _dropout_sentence(summary) if data.trace is not None else ""
     if not measured:
-        return dropped or "Nothing was evaluated yet."
+        return dropped or "Nothing has been evaluated yet."
     kinds = dict(zip(data.strategies, strategy_kinds(data.tables, data.strategies), strict=True))
     hero = _hero(measured, kinds)
     others = [line for line in measured if line is not hero]
@@ -89,11 +89,11 @@ def _against(hero: StrategySummary, others: Sequence[StrategySummary]) -> str:
 
 
 def _dropout_sentence(summary: RunSummary) -> str:
-    causes = [f"{cause.replace('_', ' ')} {share:.0%}" for cause, share in summary.causes.items()]
+    causes = [f"{cause.replace('_', ' ')} {frac:.0%}" for cause, frac in summary.causes.items()]
     why = f" ({', '.join(causes[:_CAUSES_NAMED])})" if causes else ""
     if not causes:
-        return "Every update asked for arrived."
-    return f"Of the updates asked for, {summary.dropout_frac:.1%} never arrived{why}."
+        return "No selected client dropped out."
+    return f"{summary.dropout_frac:.1%} of the selected clients dropped out{why}."
 
 
 def result_tiles(data: RunData, summary: RunSummary) -> list[Tile]:
@@ -118,19 +118,19 @@ def result_tiles(data: RunData, summary: RunSummary) -> list[Tile]:
 
 
 def cost_tiles(data: RunData, summary: RunSummary) -> list[Tile]:
-    """Make the tiles of what went missing and what the run took."""
-    presence = data.presence
-    if presence is None:
+    """Make the tiles of dropout, simulated time and energy."""
+    outcomes = data.outcomes
+    if outcomes is None:
         return []
-    shares = [
-        (cause.replace("_", " "), share, f"@{Cause[cause].name}") for cause, share in summary.causes.items()
+    fractions = [
+        (cause.replace("_", " "), frac, f"@{Cause[cause].name}") for cause, frac in summary.causes.items()
     ]
-    hours = float(presence.round_end_s[-1] - presence.round_start_s[0]) / 3600
+    hours = float(outcomes.round_end_s[-1] - outcomes.round_start_s[0]) / 3600
     value = f"{hours / 24:.1f} days" if hours >= 48 else f"{hours:.1f} h"
     wall_s = float(data.run.manifest.get("wall_s") or 0.0)
     made = [
-        Tile(f"{summary.dropout_frac:.1%}", "updates asked for that never arrived", shares=shares),
-        Tile(value, "simulated time", f"in {wall_s:,.0f} s of real time" if wall_s else ""),
+        Tile(f"{summary.dropout_frac:.1%}", "of the selected clients dropped out", fractions=fractions),
+        Tile(value, "simulated time", f"in {wall_s:,.0f} s of wall-clock time" if wall_s else ""),
     ]
     energy_j = float(data.of(data.strategies[0])["energy_j"].sum())
     if energy_j > 0:
@@ -144,7 +144,7 @@ def cost_tiles(data: RunData, summary: RunSummary) -> list[Tile]:
 
 
 def summary_table(data: RunData, summary: RunSummary) -> Table:
-    """Lay a single run's comparison out as a table; confidence intervals need several seeds."""
+    """Lay out a single run's results as a table; confidence intervals need several seeds."""
     target = "" if summary.target_accuracy is None else f" {summary.target_accuracy:.1%}"
     columns = [
         "strategy",
@@ -166,7 +166,7 @@ def summary_table(data: RunData, summary: RunSummary) -> Table:
     return Table(
         key="comparison",
         title="The strategies side by side",
-        says="All strategies learned on the very same dropouts.",
+        says="All strategies learned on the same trace.",
         columns=columns,
         rows=rows,
         swatches=[data.looks[line.strategy][0] for line in summary.strategies],

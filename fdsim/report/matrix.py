@@ -1,4 +1,4 @@
-"""Matrices over clients: their order, their blocks of true clusters, and numbers packed into 16 bits."""
+"""Matrices over clients: their order, their blocks of true clusters, and values packed into 16 bits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from fdsim.report.data import RunData
 from fdsim.report.figure import evenly, packed
 
-#: Rows and columns that can be told apart on a screen.
+#: More rows and columns are indistinguishable on a screen.
 MOST_CLIENTS = 120
 _NULL = 65535
 
@@ -26,7 +26,7 @@ class Words:
     unit: str
     format: str
     second: str = ""
-    """What a second number of each cell is called; none when empty."""
+    """What a second value of each entry is called; none when empty."""
     beside: str = "busiest"
     """What is drawn beside the matrix: the busiest columns, or a histogram of the values."""
 
@@ -53,7 +53,7 @@ def cluster_blocks(data: RunData, shown: np.ndarray) -> list[dict[str, Any]]:
 def matrix_set(
     name: str, frames: Sequence[tuple[int, np.ndarray, np.ndarray | None]], span: tuple[float, float]
 ) -> dict[str, Any]:
-    """Pack one strategy's frames (round, values, second numbers); NaN is an empty cell."""
+    """Pack one strategy's frames (round, values, second values); NaN is an empty entry."""
     low, high = span
     step = (high - low) / (_NULL - 1) or 1.0
     made = []

@@ -1,4 +1,4 @@
-"""The HTML page: one file with everything in it, which asks the network for nothing."""
+"""The HTML page: one self-contained file that loads nothing from the network."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _SCRIPTS = ("figures.js", "fleet_figures.js", "page.js")
 
 
 def render(page: Page) -> str:
-    """Write a report out as one self-contained HTML page."""
+    """Render a report as one self-contained HTML page."""
     from plotly.offline import get_plotlyjs
 
-    # Whatever a scenario file calls things, no script but these two can run: the policy names their hashes.
+    # Whatever names a scenario file contains, only these two scripts can run: the policy lists their hashes.
     scripts = [get_plotlyjs(), "\n".join(_asset(name) for name in _SCRIPTS)]
     allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     policy = f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:"
@@ -57,7 +57,7 @@ def _text(value: str) -> str:
 
 
 def _prose(value: str) -> str:
-    """Escape a sentence of ours, in which backticks mark what one types."""
+    """Escape a sentence of the report, in which backticks mark code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", _text(value))
 
 
@@ -99,18 +99,18 @@ def _swatch(token: str) -> str:
 
 
 def _tile(tile: Tile) -> Iterator[str]:
-    yield f'<div class="tile{" broad" if tile.shares else ""}"><div class="caption">'
+    yield f'<div class="tile{" broad" if tile.fractions else ""}"><div class="caption">'
     yield f"{_swatch(tile.swatch) if tile.swatch else ''}{_text(tile.caption)}</div>"
     yield f'<div class="value">{_text(tile.value)}</div>'
-    if tile.shares:
+    if tile.fractions:
         bars = "".join(
-            f'<i style="flex:{share:.4f};--swatch:var(--c-{_text(token[1:])})" title="{_text(name)} {share:.1%}"></i>'
-            for name, share, token in tile.shares
+            f'<i style="flex:{frac:.4f};--swatch:var(--c-{_text(token[1:])})" title="{_text(name)} {frac:.1%}"></i>'
+            for name, frac, token in tile.fractions
         )
         keys = "".join(
-            f"<span>{_swatch(token)}{_text(name)} {share:.0%}</span>" for name, share, token in tile.shares
+            f"<span>{_swatch(token)}{_text(name)} {frac:.0%}</span>" for name, frac, token in tile.fractions
         )
-        yield f'<div class="shares">{bars}</div><div class="keys">{keys}</div>'
+        yield f'<div class="fractions">{bars}</div><div class="keys">{keys}</div>'
     if tile.detail:
         yield f'<div class="detail">{_text(tile.detail)}</div>'
     yield "</div>\n"

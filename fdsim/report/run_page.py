@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from fdsim.report.about import scenario_listing
-from fdsim.report.bias import accuracy_by_group, participation_figure
-from fdsim.report.curves import Curve, accuracy_figure
+from fdsim.report.bias import accuracy_by_group, completion_by_group
+from fdsim.report.curves import PlottedCurve, accuracy_figure
 from fdsim.report.data import RunData
 from fdsim.report.device_day import day_figure
-from fdsim.report.figure import Page, Section
+from fdsim.report.figure import Listing, Page, Section
 from fdsim.report.friendship import friends_figure, stand_ins_figure
 from fdsim.report.headline import (
     cost_tiles,
@@ -18,7 +17,7 @@ from fdsim.report.headline import (
     summary_of,
     summary_table,
 )
-from fdsim.report.presence import causes_by_hour, causes_by_round, map_figure
+from fdsim.report.outcomes import causes_by_hour, causes_by_round, map_figure
 from fdsim.report.similarity import similarity_figure
 from fdsim.report.substitution import error_figure, pairs_figure
 from fdsim.report.theory_panel import bound_curves, theory_for, theory_parts
@@ -28,7 +27,7 @@ from fdsim.report.timeline import gantt_figure
 def run_page(data: RunData) -> Page:
     """Lay out the report of one run."""
     summary = summary_of(data)
-    clients = data.presence.clients if data.presence is not None else 0
+    clients = data.outcomes.clients if data.outcomes is not None else 0
     return Page(
         title=data.name,
         subtitle=subtitle(data.tables, clients),
@@ -40,7 +39,7 @@ def run_page(data: RunData) -> Page:
             Section(
                 "learning",
                 "Learning",
-                "What each strategy made of the same rounds.",
+                "What each strategy learned from the same rounds.",
                 [
                     accuracy_figure(run_curves(data), data.tables.get("target_accuracy")),
                     summary_table(data, summary),
@@ -48,55 +47,78 @@ def run_page(data: RunData) -> Page:
             ),
             *fleet_sections(data),
             *friend_sections(data),
-            Section("origin", "Origin", "What made these numbers.", [scenario_listing(data)]),
+            Section("origin", "Origin", "What these numbers were made from.", [_scenario_listing(data)]),
         ],
     )
 
 
-def run_curves(data: RunData) -> list[Curve]:
+def run_curves(data: RunData) -> list[PlottedCurve]:
     """Return one curve per strategy, of one seed."""
-    return [Curve(label, [data.of(label)], data.looks[label]) for label in data.strategies]
+    return [PlottedCurve(label, [data.of(label)], data.looks[label]) for label in data.strategies]
 
 
 def fleet_sections(data: RunData) -> list[Section]:
-    """Lay out who was there, why not, and what the devices went through."""
+    """Lay out outcomes, causes and the devices behind them."""
     return [
         Section(
-            "presence",
-            "Presence",
-            "Who was there, who was not, and why.",
+            "outcomes",
+            "Outcomes",
+            "Which clients completed, which dropped out, and why.",
             [map_figure(data), causes_by_round(data), causes_by_hour(data)],
         ),
         Section(
             "devices",
             "Devices",
-            "What the rounds looked like from a device.",
+            "The rounds from a device's point of view.",
             [gantt_figure(data), day_figure(data)],
         ),
         Section(
             "bias",
             "Bias",
-            "Whose data are heard less often, and whether the model serves them worse.",
-            [participation_figure(data), accuracy_by_group(data)],
+            "Which data take part less often, and whether the global model serves them worse.",
+            [completion_by_group(data), accuracy_by_group(data)],
         ),
     ]
 
 
 def friend_sections(data: RunData) -> list[Section]:
-    """Lay out friends, stand-ins and what substitution cost."""
+    """Lay out friends, stand-ins and the cost of substitution."""
     curves, theory = run_curves(data), theory_for(data)
-    rounds = data.presence.rounds if data.presence is not None else 1
+    rounds = data.outcomes.rounds if data.outcomes is not None else 1
     return [
         Section(
             "friends",
             "Friends",
-            "Which clients learn alike, who stood in for whom, and whether that was right.",
+            "Which clients learn alike, who stood in for whom, and whether those were friends.",
             [similarity_figure(data), stand_ins_figure(data), friends_figure(curves, rounds)],
         ),
         Section(
             "substitution",
             "Substitution",
-            "How far substitution was from the truth, and what finding friends cost.",
+            "The error of substitution, and the cost of finding friends.",
             [error_figure(curves, bound_curves(theory), rounds), *theory_parts(theory), pairs_figure(curves)],
         ),
     ]
+
+
+def _scenario_listing(data: RunData) -> Listing:
+    """List what is needed to repeat the run and to check that it is the same."""
+    manifest = data.run.manifest
+    facts = [
+        ("scenario", data.name),
+        ("seed", str(manifest.get("seed", ""))),
+        ("scenario hash", str(manifest.get("scenario_hash", ""))),
+        ("trace hash", str(manifest.get("trace_hash") or "none yet")),
+        ("status", data.run.status),
+        ("accelerator", str(manifest.get("accelerator") or "none yet")),
+        ("started, ended", f"{manifest.get('started_at', '')}, {manifest.get('ended_at') or 'not yet'}"),
+    ]
+    versions = manifest.get("versions") or {}
+    facts.append(("versions", ", ".join(f"{name} {number}" for name, number in versions.items())))
+    text = (data.run.path / "scenario.toml").read_text(encoding="utf-8")
+    return Listing(
+        "The scenario, versions and hashes",
+        "Everything this run depends on, with all defaults.",
+        facts,
+        text,
+    )

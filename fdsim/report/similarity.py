@@ -22,14 +22,14 @@ _COLUMNS = ("round", "first", "second", "similarity", "meetings")
 
 def similarity_figure(data: RunData) -> Figure | Remark:
     """Draw R after each snapshot, with the true clusters marked."""
-    title = "How alike the clients' updates are"
-    if data.presence is None:
+    title = "How similar the clients' updates are"
+    if data.outcomes is None:
         return Remark(title, "There is no trace yet.")
-    clients = data.presence.clients
+    clients = data.outcomes.clients
     shown = order_by_cluster(data, clients)
     sets = [found for label in data.strategies if (found := _snapshots(data, label, clients, shown))]
     if not sets:
-        return Remark(title, "No strategy of this run compared clients, or no snapshot of R was kept.")
+        return Remark(title, "No strategy of this run compared clients, or no snapshot of R was recorded.")
     blocks = cluster_blocks(data, shown)
     marked = " Frames mark the true clusters; friends show as dark blocks inside them." if blocks else ""
     remark = ""

@@ -1,4 +1,4 @@
-"""What a study's report is drawn from: its cells, gathered into cases of several seeds."""
+"""The data of a study's report: its trials, grouped into cases of several seeds."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from fdsim.errors import RunFolderError
 from fdsim.report.colours import strategy_looks
-from fdsim.report.curves import Curve
-from fdsim.report.data import RunData, gather, strategy_kinds
+from fdsim.report.curves import PlottedCurve
+from fdsim.report.data import RunData, gather, scenario_tables, strategy_kinds
 from fdsim.studies.folder import read_study
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class StudyData:
     folder: Path
     about: Mapping[str, Any]
     """study.json."""
-    curves: list[Curve]
+    curves: list[PlottedCurve]
     """One per case and strategy, with one rounds table per seed."""
     comparison: Comparison
     example: RunData
@@ -39,9 +39,9 @@ class StudyData:
         return str(self.about.get("name", self.folder.name))
 
     @property
-    def cells(self) -> list[dict[str, Any]]:
-        """What study.json says of each cell."""
-        return list(self.about["cells"])
+    def trials(self) -> list[dict[str, Any]]:
+        """What study.json records of each trial."""
+        return list(self.about["trials"])
 
     @property
     def looks(self) -> dict[str, tuple[str, str]]:
@@ -55,7 +55,7 @@ class StudyData:
 
 
 def case_name(settings: Mapping[str, Any], case: object = None) -> str:
-    """Name a cell's case by what was swept; a key is cut to its last part where that says enough."""
+    """Name a trial's case by what was swept; a key is shortened to its last part where that is unique."""
     lasts = [key.rsplit(".", 1)[-1] for key in settings]
     parts = [] if case is None else [str(case)]
     for (key, value), last in zip(settings.items(), lasts, strict=True):
@@ -73,41 +73,34 @@ def gather_study(folder: Path) -> StudyData:
     tables: dict[tuple[str, str], list[pd.DataFrame]] = {}
     kinds: dict[str, str] = {}
     examples: list[tuple[str, Path]] = []
-    for cell in about["cells"]:
-        place = folder / cell["folder"]
+    for trial in about["trials"]:
+        place = folder / trial["folder"]
         if not (place / "run.json").is_file():
             continue
         run = fdsim.open_run(place)
         rounds = run.rounds
-        case = case_name(cell["settings"], cell.get("case"))
+        case = case_name(trial["settings"], trial.get("case"))
         for label in run.strategies:
             rows = rounds[rounds["strategy"] == label].sort_values("round")
             if len(rows):
                 tables.setdefault((case, label), []).append(rows)
         if len(rounds):
-            data = strategy_kinds(_scenario_tables(place), run.strategies)
-            kinds |= dict(zip(run.strategies, data, strict=True))
+            found = strategy_kinds(scenario_tables(place), run.strategies)
+            kinds |= dict(zip(run.strategies, found, strict=True))
             examples.append((case, place))
     if not tables:
         raise RunFolderError(
-            str(folder), "no cell of the study has finished a round yet", "let the study go on and try again"
+            str(folder),
+            "no trial of the study has finished a round yet",
+            "try again once the study has progressed",
         )
     looks = strategy_looks(list(kinds), list(kinds.values()))
     case, place = examples[0]
     return StudyData(
         folder=folder,
         about=about,
-        curves=[Curve(label, rows, looks[label], case) for (case, label), rows in tables.items()],
+        curves=[PlottedCurve(label, rows, looks[label], case) for (case, label), rows in tables.items()],
         comparison=compare(curves_of([folder])),
         example=gather(place),
         example_case=case,
     )
-
-
-def _scenario_tables(place: Path) -> dict[str, Any]:
-    import tomllib
-
-    try:
-        return tomllib.loads((place / "scenario.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunFolderError(str(place / "scenario.toml"), f"the file is damaged ({error})") from None

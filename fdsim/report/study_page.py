@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fdsim.report.about import study_listing
 from fdsim.report.curves import accuracy_figure
-from fdsim.report.figure import Figure, Page, Section, Table, Tile, plot_text, rounded
+from fdsim.report.figure import Figure, Listing, Page, Section, Table, Tile, plot_text, rounded
 from fdsim.report.friendship import friends_figure, stand_ins_figure
 from fdsim.report.headline import subtitle
 from fdsim.report.run_page import fleet_sections
@@ -23,10 +22,10 @@ if TYPE_CHECKING:
 
 def study_page(study: StudyData) -> Page:
     """Lay out the report of a study."""
-    seeds = sorted({cell["seed"] for cell in study.cells})
+    seeds = sorted({trial["seed"] for trial in study.trials})
     cases = list(_groups(study))
     tables = study.example.tables
-    clients = study.example.presence.clients if study.example.presence is not None else 0
+    clients = study.example.outcomes.clients if study.example.outcomes is not None else 0
     swept = f"{len(cases)} cases × {len(seeds)} seeds" if len(cases) > 1 else f"{len(seeds)} seeds"
     example = f"seed {tables.get('seed', '?')}" + (f", {study.example_case}" if study.example_case else "")
     return Page(
@@ -40,13 +39,13 @@ def study_page(study: StudyData) -> Page:
             Section(
                 "learning",
                 "Learning",
-                "What each strategy made of the same rounds, over all seeds.",
+                "What each strategy learned from the same rounds, over all seeds.",
                 [accuracy_figure(study.curves), *_final_figure(study, cases), *_tables(study, cases)],
             ),
             Section(
                 "substitution",
                 "Substitution",
-                "How far substitution was from the truth, whether friends were found, and what finding them cost.",
+                "The error of substitution, whether friends were found, and the cost of finding them.",
                 [
                     friends_figure(study.curves, study.rounds),
                     error_figure(study.curves, [], study.rounds),
@@ -60,7 +59,7 @@ def study_page(study: StudyData) -> Page:
                 [similarity_figure(study.example), stand_ins_figure(study.example)],
             ),
             *_of_example(fleet_sections(study.example), example),
-            Section("origin", "Origin", "What made these numbers.", [study_listing(study)]),
+            Section("origin", "Origin", "What these numbers were made from.", [_study_listing(study)]),
         ],
     )
 
@@ -74,32 +73,17 @@ def _of_example(sections: list[Section], example: str) -> Iterator[Section]:
 
 def _groups(study: StudyData) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield each case's rows of the comparison."""
-    comparison = study.comparison
-    keys = [name for name in comparison.groups if name != "case"]
-    texts = (
-        comparison.table[list(comparison.groups)].astype(str).agg("|".join, axis=1)
-        if comparison.groups
-        else None
-    )
-    if texts is None:
-        yield "", comparison.table
-        return
-    for _, rows in comparison.table.groupby(texts, sort=False):
-        first = rows.iloc[0]
-        yield (
-            case_name(
-                {key: first[key] for key in keys}, first["case"] if "case" in comparison.groups else None
-            ),
-            rows,
-        )
+    for settings, rows in study.comparison.by_group():
+        case = settings.pop("case", None)
+        yield case_name(settings, case), rows
 
 
 def _status(study: StudyData) -> str:
-    states = [str(cell["status"]) for cell in study.cells]
+    states = [str(trial["status"]) for trial in study.trials]
     if all(state == "complete" for state in states):
         return ""
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    return f"Unfinished: of {len(states)} cells {counts}."
+    return f"Unfinished: {len(states)} trials, {counts}."
 
 
 def _final(rows: pd.DataFrame) -> dict[str, Any]:
@@ -109,7 +93,7 @@ def _final(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def _finding(study: StudyData, cases: list[tuple[str, pd.DataFrame]]) -> str:
-    """States the first cases' results: who ends where, with the paired difference and its interval."""
+    """State the first cases' results: final accuracies, with the paired difference and its interval."""
     baseline = study.comparison.baseline
     sentences = []
     for case, rows in cases[:3]:
@@ -126,7 +110,7 @@ def _finding(study: StudyData, cases: list[tuple[str, pd.DataFrame]]) -> str:
             interval = ""
             if np.isfinite(row["difference_t_low"]):
                 interval = f" (95% interval {100 * row['difference_t_low']:+.1f} to {100 * row['difference_t_high']:+.1f})"
-            sentence += f", {points:+.1f} points to {baseline}{interval}"
+            sentence += f", {points:+.1f} points against {baseline}{interval}"
         sentences.append(sentence.replace("-", "−"))
     return ". ".join(sentences) + "."
 
@@ -209,12 +193,12 @@ def _tables(study: StudyData, cases: list[tuple[str, pd.DataFrame]]) -> list[Tab
 
     made = []
     for index, (case, rows) in enumerate(cases):
-        shown = _most_wanted_first(display_table(study.comparison, rows))
+        shown = _main_columns_first(display_table(study.comparison, rows))
         made.append(
             Table(
                 key=f"comparison-{index + 1}",
                 title="The strategies compared" + (f": {case}" if case else ""),
-                says="Paired on seeds and traces, so that all strategies faced the very same dropouts.",
+                says="Paired on seeds and traces, so that all strategies faced the same dropouts.",
                 columns=list(shown.columns),
                 rows=[[str(value) for value in line] for line in shown.itertuples(index=False)],
                 swatches=[study.looks[str(name)][0] for name in shown.iloc[:, 0]],
@@ -224,7 +208,27 @@ def _tables(study: StudyData, cases: list[tuple[str, pd.DataFrame]]) -> list[Tab
     return made
 
 
-def _most_wanted_first(shown: pd.DataFrame) -> pd.DataFrame:
-    """Move what a reader looks for first to the left; a narrow screen has to scroll for the rest."""
+def _main_columns_first(shown: pd.DataFrame) -> pd.DataFrame:
+    """Move the main columns to the left; a narrow screen has to scroll for the rest."""
     later = [name for name in shown.columns if name in ("best accuracy", "area under curve", "fluctuation")]
     return shown[[*(name for name in shown.columns if name not in later), *later]]
+
+
+def _study_listing(study: StudyData) -> Listing:
+    """List a study's trials and its resolved file."""
+    facts = [
+        ("study", study.name),
+        ("fdsim", str(study.about.get("fdsim", ""))),
+        ("swept", ", ".join(map(str, study.about.get("swept", []))) or "seeds only"),
+        ("last change", str(study.about.get("updated_at", ""))),
+    ]
+    facts += [
+        (
+            f"trial {trial['id']}",
+            f"{trial['status']}, scenario {trial['scenario_hash']}, in {trial['folder']}",
+        )
+        for trial in study.trials
+    ]
+    path = study.folder / "study.toml"
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    return Listing("The study, its trials and hashes", "Every trial is an ordinary run folder.", facts, text)

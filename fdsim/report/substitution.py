@@ -1,36 +1,36 @@
-"""What substitution costs: the error against its bounds, and the pairs compared with and without candidate sets."""
+"""The cost of substitution: its error against the bounds, and the pairs compared with and without candidate sets."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fdsim.report.curves import Curve, Measure, measure_figure
+from fdsim.report.curves import PlottedCurve, YAxis, measure_figure
 from fdsim.report.figure import Figure, Remark
 
 _ERROR = {
-    "error": Measure(
-        "substitution_error", "Error", "‖eₜ‖², aggregate substitution error", log=True, floor=None
-    )
+    "error": YAxis("substitution_error", "Error", "‖eₜ‖², aggregate substitution error", log=True, floor=None)
 }
 _PAIRS = {
-    "total": Measure("pairs_total", "Pairs so far", "pairs of clients compared so far"),
-    "round": Measure("pairs_computed", "Pairs in the round", "pairs of clients compared in the round"),
-    "candidates": Measure(
+    "total": YAxis("pairs_total", "Pairs so far", "pairs of clients compared so far"),
+    "round": YAxis("pairs_computed", "Pairs in the round", "pairs of clients compared in the round"),
+    "candidates": YAxis(
         "candidates_frac", "Candidates left", "pairs still in the candidate sets", "percent", 0.0, 1.02
     ),
 }
 
 
-def error_figure(curves: Sequence[Curve], bounds: Sequence[Curve], rounds: int) -> Figure | Remark:
-    """Draw each strategy's substitution error; `bounds` are the curves to hold it against."""
+def error_figure(
+    curves: Sequence[PlottedCurve], bounds: Sequence[PlottedCurve], rounds: int
+) -> Figure | Remark:
+    """Draw each strategy's substitution error beside the curves `bounds`."""
     title = "Substitution error per strategy against the bounds"
     says = (
-        "How far the blended update was from the one that nobody missing would have given. A strategy that makes "
-        "no error, such as full, has no place on the logarithmic axis."
+        "Distance of the blended update from the one with no client missing. A strategy without error, such as "
+        "full, cannot be shown on the logarithmic axis."
     )
     if bounds:
-        says += " Dotted: the paper's bounds, with constants estimated from this run and each round's share of missing."
+        says += " Dotted: the paper's bounds, with constants from this run and each round's fraction of missing clients."
     measured = [
         curve for curve in curves if any(table["substitution_error"].notna().any() for table in curve.seeds)
     ]
@@ -42,12 +42,12 @@ def error_figure(curves: Sequence[Curve], bounds: Sequence[Curve], rounds: int) 
     )
     return figure or Remark(
         title,
-        "It was not measured: set `counterfactual = true` under [telemetry] to train the missing clients off the books.",
+        "Not measured: set `counterfactual = true` under [telemetry] to train the missing clients too, for measurement only.",
     )
 
 
-def pairs_figure(curves: Sequence[Curve]) -> Figure | Remark:
-    """Draw how many similarities were computed, beside all there are between active clients."""
+def pairs_figure(curves: Sequence[PlottedCurve]) -> Figure | Remark:
+    """Draw how many similarities were computed, beside the number of all active pairs."""
     title = "Pairs compared, with and without candidate sets"
     comparing = [
         curve for curve in curves if any((table["pairs_computed"] > 0).any() for table in curve.seeds)
@@ -69,10 +69,10 @@ def pairs_figure(curves: Sequence[Curve]) -> Figure | Remark:
         for curve in own:
             totals = [table.assign(pairs_total=table["pairs_computed"].cumsum()) for table in curve.seeds]
             shown.append(replace(curve, seeds=totals))
-        shown.append(Curve("every active pair", every, ("@full", "dot"), case))
+        shown.append(PlottedCurve("every active pair", every, ("@full", "dot"), case))
     about = (
         "pairs",
         title,
-        "How many pairs of clients had their similarity computed; candidate sets save what lies below the dotted line.",
+        "How many pairs of clients had their similarity computed; candidate sets save the difference to the dotted line.",
     )
-    return measure_figure(about, shown, _PAIRS) or Remark(title, "No round was recorded yet.")
+    return measure_figure(about, shown, _PAIRS) or Remark(title, "No round has been recorded yet.")

@@ -1,4 +1,4 @@
-"""A chosen round as a Gantt chart: download, train, upload, and where it broke."""
+"""A chosen round as a Gantt chart: download, train, upload, and where clients dropped out."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _ROUNDS = 500
 
 
 def gantt_figure(data: RunData) -> Figure | Remark:
-    """Draw who did what when within a round the reader chooses."""
+    """Draw what each client did, and when, in a round that the reader chooses."""
     title = "Inside a round"
-    if data.trace is None or data.presence is None:
+    if data.trace is None or data.outcomes is None:
         return Remark(title, "There is no trace yet.")
     shown = set(evenly(data.trace.rounds, _ROUNDS).tolist())
     rounds: list[int] = []
@@ -34,7 +34,7 @@ def gantt_figure(data: RunData) -> Figure | Remark:
         parts.append(part)
     if not timed:
         return Remark(
-            title, "This trace says who was there but knows no devices, so a round has no times to draw."
+            title, "This trace records outcomes but simulates no devices, so a round has no times to draw."
         )
     starts = np.concatenate([[0], np.cumsum([len(part["client"]) for part in parts])])
     kinds = {"client": "i4", "outcome": "u1", "cause": "u1", "phase": "u1"}
@@ -43,7 +43,7 @@ def gantt_figure(data: RunData) -> Figure | Remark:
         for name in parts[0]
     }
     remarks = (
-        [f"Of a larger round {_ROWS} clients are shown, evenly spaced in order of their end."]
+        [f"In larger rounds {_ROWS} clients are shown, evenly spaced in order of their end."]
         if sampled
         else []
     )
@@ -52,7 +52,7 @@ def gantt_figure(data: RunData) -> Figure | Remark:
     return Figure(
         key="gantt",
         title=title,
-        says="What each client asked in the chosen round did, and when; a cross marks where and why it broke off.",
+        says="What each selected client did, and when; a cross marks where and why it dropped out.",
         builder="gantt",
         payload={
             "columns": columns,
@@ -60,8 +60,10 @@ def gantt_figure(data: RunData) -> Figure | Remark:
             "rounds": [r + 1 for r in rounds],
             "most": int(np.diff(starts).max(initial=0)),
             "deadline_s": _deadline_s(data.tables),
-            "causes": [{"text": c.name.replace("_", " "), "colour": f"@{c.name}"} for c in Cause],
-            "phases": [p.name.replace("_", " ") for p in Phase],
+            "causes": [
+                {"name": c.name, "text": c.name.replace("_", " "), "colour": f"@{c.name}"} for c in Cause
+            ],
+            "phases": [{"name": p.name, "text": p.name.replace("_", " ")} for p in Phase],
             "controls": [
                 {
                     "key": "round",
@@ -102,7 +104,7 @@ def _columns(trace_round: TraceRound, rows: np.ndarray) -> dict[str, np.ndarray]
 
 
 def _telling(parts: list[dict[str, np.ndarray]]) -> int:
-    """Find the round in which most different things went wrong, to open with."""
+    """Return the round with the most causes of dropout, to start with."""
 
     def score(part: dict[str, np.ndarray]) -> tuple[int, int]:
         broken = part["outcome"] == 1

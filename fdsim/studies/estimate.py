@@ -1,4 +1,4 @@
-"""What a study is going to take: disk from the size of its tables, time from a few rounds tried here."""
+"""Estimate what a study will take: disk space from the size of its tables, time from a few timed rounds."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fdsim.prepare import Prepared, prepare
 from fdsim.scenario import Scenario, hash_of
-from fdsim.studies.plan import Cell
+from fdsim.studies.plan import Trial
 from fdsim.trace import TraceRound
+
+if TYPE_CHECKING:
+    from fdsim.learning.engine import Task
 
 #: Bytes of zstd Parquet, as measured on finished runs: a file's own overhead, and what a row adds.
 _ROUNDS_FILE, _ROUND_ROW = 12_000, 60
@@ -21,22 +25,22 @@ _TRACE_FILE, _TRACE_ROW = 15_000, 30
 _SIMILARITY_FILE, _PAIR_ROW = 10_000, 11
 _RUN_FILES = 6_000
 
-#: How many different kinds of cell are tried; others are scaled by their arithmetic.
-_TRIED_KINDS = 4
-_TRIED_ROUNDS = 5
+#: How many different kinds of trial are timed; others are scaled by their FLOPs.
+_TIMED_KINDS = 4
+_TIMED_ROUNDS = 5
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one cell takes."""
+    """Time and disk space of one trial."""
 
     seconds: float
     disk_bytes: int
 
 
-def disk_bytes(cell: Cell) -> int:
-    """Bytes of a cell's finished run folder; its trace is shared and counted once per study."""
-    scenario = cell.scenario
+def disk_bytes(trial: Trial) -> int:
+    """Return the size of a trial's finished run folder; its trace is shared and counted once per study."""
+    scenario = trial.scenario
     rows = scenario.rounds * scenario.clients
     snapshots = (
         scenario.rounds // scenario.telemetry.similarity_every if scenario.telemetry.similarity_every else 0
@@ -51,38 +55,38 @@ def disk_bytes(cell: Cell) -> int:
     return total
 
 
-def trace_bytes(cell: Cell) -> int:
-    """Bytes of a trace."""
-    return _TRACE_FILE + _TRACE_ROW * cell.scenario.rounds * cell.scenario.clients
+def trace_bytes(trial: Trial) -> int:
+    """Return the size of a trial's trace."""
+    return _TRACE_FILE + _TRACE_ROW * trial.scenario.rounds * trial.scenario.clients
 
 
-def estimate(cells: Sequence[Cell], *, threads: int, device: str | None = None) -> dict[str, Estimate]:
-    """Estimate every cell by trying a round of some of them, which takes seconds."""
+def estimate(trials: Sequence[Trial], *, threads: int, device: str | None = None) -> dict[str, Estimate]:
+    """Estimate every trial by timing a round of some of them, which takes seconds."""
     import torch
 
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        tried: dict[str, float] = {}
+        timed: dict[str, float] = {}
         seconds_per_flop = 0.0
         found: dict[str, Estimate] = {}
-        for cell in sorted(cells, key=lambda c: -c.work):
-            kind = _kind(cell.scenario)
-            if kind not in tried and len(tried) < _TRIED_KINDS:
-                prepared = prepare(cell.scenario)
-                tried[kind] = _seconds(prepared, device)
-                seconds_per_flop = max(seconds_per_flop, tried[kind] / max(1.0, _flops(prepared)))
-        for cell in cells:
-            known = tried.get(_kind(cell.scenario))
-            seconds = known if known is not None else seconds_per_flop * _flops(prepare(cell.scenario))
-            found[cell.id] = Estimate(seconds, disk_bytes(cell))
+        for trial in sorted(trials, key=lambda c: -c.work):
+            kind = _kind(trial.scenario)
+            if kind not in timed and len(timed) < _TIMED_KINDS:
+                prepared = prepare(trial.scenario)
+                timed[kind] = _seconds(prepared, device)
+                seconds_per_flop = max(seconds_per_flop, timed[kind] / max(1.0, _flops(prepared)))
+        for trial in trials:
+            known = timed.get(_kind(trial.scenario))
+            seconds = known if known is not None else seconds_per_flop * _flops(prepare(trial.scenario))
+            found[trial.id] = Estimate(seconds, disk_bytes(trial))
         return found
     finally:
         torch.set_num_threads(before)
 
 
 def _kind(scenario: Scenario) -> str:
-    """Cells that differ in nothing but luck take alike: the seed does not count."""
+    """Return what trials of equal cost have in common: all but the seed."""
     return hash_of({**scenario.as_tables(), "seed": 0})
 
 
@@ -92,38 +96,43 @@ def _flops(prepared: Prepared) -> float:
 
 
 def _seconds(prepared: Prepared, device: str | None) -> float:
-    """Time the fleet for a few rounds, and one round of training as each strategy would have it."""
+    """Time a few rounds of the fleet, and one round of training for each strategy."""
     from fdsim.prepare import make_task
     from fdsim.progress import Silent
     from fdsim.run import participation_rounds
 
-    scenario = prepared.scenario
+    rounds = prepared.scenario.rounds
     began_s = time.perf_counter()
-    trace = list(islice(participation_rounds(prepared, Silent()), _TRIED_ROUNDS))
-    seconds = (time.perf_counter() - began_s) / max(1, len(trace)) * scenario.rounds
-    task = make_task(prepared, device=device)
-    params = task.trainer.initial()
-    everybody, typical = np.arange(scenario.clients), _typical(trace)
-    task.trainer.evaluate(params)
-    evaluate_s = _timed(lambda: task.trainer.evaluate(params))
-    took: dict[bool, float] = {}
-    for all_of_them, clients in ((True, everybody), (False, typical)):
+    trace = list(islice(participation_rounds(prepared, Silent()), _TIMED_ROUNDS))
+    fleet_s = (time.perf_counter() - began_s) / max(1, len(trace)) * rounds
+    return fleet_s + learning_s(make_task(prepared, device=device), prepared.scenario, trace)
+
+
+def learning_s(task: Task, scenario: Scenario, trace: Sequence[TraceRound]) -> float:
+    """Return the time that learning will take on this machine, from one timed round of each kind.
+
+    `trace` holds some rounds of the scenario, to know how many clients are typically active.
+    """
+    trainer = task.trainer
+    params = trainer.initial()
+    trainer.evaluate(params)
+    evaluate_s = _timed(lambda: trainer.evaluate(params))
+    typical = sorted((r.completed for r in trace), key=len)[len(trace) // 2]
+    round_s: dict[bool, float] = {}
+    for trains_all, clients in ((True, np.arange(scenario.clients)), (False, typical)):
         if len(clients):
 
             def one_round(clients: np.ndarray = clients) -> None:
-                for chunk in task.trainer.train(params, clients, 0):
+                for chunk in trainer.train(params, clients, 0):
                     chunk.losses.cpu()
 
             one_round()
-            took[all_of_them] = _timed(one_round)
+            round_s[trains_all] = _timed(one_round)
+    seconds = 0.0
     for strategy in scenario.strategies:
         trains_all = strategy.trains_missing or task.counterfactual
-        seconds += scenario.rounds * (took.get(trains_all, 0.0) + evaluate_s / task.evaluate_every)
+        seconds += scenario.rounds * (round_s.get(trains_all, 0.0) + evaluate_s / task.evaluate_every)
     return seconds
-
-
-def _typical(trace: Sequence[TraceRound]) -> np.ndarray:
-    return sorted((r.completed for r in trace), key=len)[len(trace) // 2]
 
 
 def _timed(work: Callable[[], object]) -> float:

@@ -1,11 +1,11 @@
-"""A study on disk: the resolved file, the plan with what became of each cell, shared traces, and the cells' run folders.
+"""A study on disk: the resolved file, the plan with the status of each trial, shared traces, and the trials' run folders.
 
 studies/<name>/
   study.toml      resolved: base included, seeds listed
-  study.json      every cell: folder, seed, swept settings, case, status
-  traces/         <trace key>.parquet, shared by cells
-  cells/<id>/     ordinary run folders
-  logs/           what worker processes printed
+  study.json      every trial: folder, seed, swept settings, case, status
+  traces/         <trace key>.parquet, shared by trials
+  trials/<id>/     ordinary run folders
+  logs/           output of the worker processes
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from typing import Any
 import fdsim
 from fdsim.errors import RunFolderError, StorageError
 from fdsim.files import TEMPORARY, write_whole
-from fdsim.studies.plan import Cell, Plan
+from fdsim.studies.plan import StudyPlan, Trial
 from fdsim.telemetry.lock import LOCK_NAME, RunLock
 from fdsim.telemetry.manifest import NAME as RUN_MANIFEST
 from fdsim.telemetry.manifest import now
 
 NAME = "study.json"
 STUDY_VERSION = 1
-_OWN_NAMES = {NAME, "study.toml", "traces", "cells", "logs", "report.html", TEMPORARY, LOCK_NAME}
+_OWN_NAMES = {NAME, "study.toml", "traces", "trials", "logs", "report.html", TEMPORARY, LOCK_NAME}
 
 
 class StudyFolder:
     """The driver's side of a study; used as a context manager, which holds the folder's lock."""
 
-    def __init__(self, path: Path, plan: Plan) -> None:
+    def __init__(self, path: Path, plan: StudyPlan) -> None:
         self.path, self.plan = path, plan
         self._lock = RunLock(path)
-        self._cells: dict[str, dict[str, Any]] = {}
+        self._trials: dict[str, dict[str, Any]] = {}
         self._facts: dict[str, Any] = {}
 
     def __enter__(self) -> StudyFolder:
@@ -71,22 +71,22 @@ class StudyFolder:
             ) from None
 
     def _adopt(self) -> None:
-        """Take the plan over, with what an earlier session of the same cells has achieved."""
+        """Adopt the plan and keep what earlier sessions have completed of it."""
         before = (
-            {cell["id"]: cell for cell in read_study(self.path)["cells"]}
+            {trial["id"]: trial for trial in read_study(self.path)["trials"]}
             if (self.path / NAME).exists()
             else {}
         )
-        by_hash = {cell["scenario_hash"]: cell for cell in before.values()}
-        for cell in self.plan.cells:
-            earlier = by_hash.get(cell.scenario.content_hash, {})
+        by_hash = {trial["scenario_hash"]: trial for trial in before.values()}
+        for trial in self.plan.trials:
+            earlier = by_hash.get(trial.scenario.content_hash, {})
             # Work is known by its hash: renaming a sweep or reordering it must not lose what is done.
-            entry = _entry(cell, str(earlier.get("folder", f"cells/{cell.id}")))
+            entry = _entry(trial, str(earlier.get("folder", f"trials/{trial.id}")))
             entry |= {key: earlier[key] for key in ("attempts", "wall_s") if key in earlier}
             if self._is_complete(entry):
                 entry["status"] = "complete"
-            self._cells[cell.id] = entry
-        planned = {entry["folder"] for entry in self._cells.values()}
+            self._trials[trial.id] = entry
+        planned = {entry["folder"] for entry in self._trials.values()}
         self._facts = {
             "study_version": STUDY_VERSION,
             "name": self.plan.study.name,
@@ -104,7 +104,7 @@ class StudyFolder:
         return list(read_study(self.path).get("retired", [])) if before else []
 
     def _is_complete(self, entry: dict[str, Any]) -> bool:
-        """A cell's own manifest decides: study.json may be a moment behind when the driver was killed."""
+        """Tell whether a trial is complete by its own manifest: study.json may be stale if the driver was killed."""
         path = self.path / entry["folder"] / RUN_MANIFEST
         try:
             manifest = json.loads(path.read_text(encoding="utf-8"))
@@ -118,57 +118,50 @@ class StudyFolder:
         """The folder of shared traces."""
         return self.path / "traces"
 
-    @property
-    def retired(self) -> list[str]:
-        """Folders of cells that an earlier version of the study file had."""
-        return list(self._facts["retired"])
+    def run_folder(self, trial: Trial) -> Path:
+        """Return the run folder of a trial."""
+        return self.path / str(self._trials[trial.id]["folder"])
 
-    def run_folder(self, cell: Cell) -> Path:
-        """The run folder of a cell."""
-        return self.path / str(self._cells[cell.id]["folder"])
+    def status(self, trial: Trial) -> str:
+        """Return a trial's status: waiting, running, complete or failed."""
+        return str(self._trials[trial.id]["status"])
 
-    def status(self, cell: Cell) -> str:
-        """waiting, running, complete or failed."""
-        return str(self._cells[cell.id]["status"])
+    def attempts(self, trial: Trial) -> int:
+        """Return how often the trial was started, in all sessions."""
+        return int(self._trials[trial.id]["attempts"])
 
-    def attempts(self, cell: Cell) -> int:
-        """How often the cell was begun, in all sessions."""
-        return int(self._cells[cell.id]["attempts"])
-
-    def about(self, cell: Cell) -> Mapping[str, Any]:
-        """What study.json says of a cell."""
-        return dict(self._cells[cell.id])
-
-    def update(self, cell: Cell, **facts: Any) -> None:
-        """Change what is known of a cell and write study.json."""
-        self._cells[cell.id] |= facts
+    def update(self, trial: Trial, **facts: Any) -> None:
+        """Record facts of a trial and write study.json."""
+        self._trials[trial.id] |= facts
         self._write()
 
     def close(self, status: str) -> None:
-        """Write down how the study ended."""
+        """Record how the study ended."""
         self._facts["status"] = status
-        for entry in self._cells.values():
+        for entry in self._trials.values():
             if entry["status"] == "running":
                 entry["status"] = "waiting"
         self._write()
 
     def _write(self) -> None:
         self._facts["updated_at"] = now()
-        text = json.dumps({**self._facts, "cells": list(self._cells.values())}, indent=1, ensure_ascii=False)
+        text = json.dumps(
+            {**self._facts, "trials": list(self._trials.values())}, indent=1, ensure_ascii=False
+        )
         write_whole(self.path / NAME, text.encode(), temporary=self.path / TEMPORARY)
 
 
-def _entry(cell: Cell, folder: str) -> dict[str, Any]:
+def _entry(trial: Trial, folder: str) -> dict[str, Any]:
     return {
-        "id": cell.id,
+        "id": trial.id,
         "folder": folder,
-        "case": cell.case,
-        "seed": cell.seed,
-        "settings": cell.settings,
-        "strategies": [strategy.label for strategy in cell.scenario.strategies],
-        "rounds": cell.scenario.rounds,
-        "scenario_hash": cell.scenario.content_hash,
-        "trace_key": cell.trace_key,
+        "case": trial.case,
+        "seed": trial.seed,
+        "settings": trial.settings,
+        "strategies": [strategy.label for strategy in trial.scenario.strategies],
+        "rounds": trial.scenario.rounds,
+        "scenario_hash": trial.scenario.content_hash,
+        "trace_key": trial.trace_key,
         "status": "waiting",
         "attempts": 0,
         "wall_s": None,
@@ -177,7 +170,7 @@ def _entry(cell: Cell, folder: str) -> dict[str, Any]:
 
 
 def read_study(path: Path) -> dict[str, Any]:
-    """Read study.json, or raises an error that names it."""
+    """Read study.json; errors name the file."""
     place = path / NAME
     try:
         about = json.loads(place.read_text(encoding="utf-8"))
@@ -187,10 +180,12 @@ def read_study(path: Path) -> dict[str, Any]:
         ) from None
     except (ValueError, OSError) as error:
         raise RunFolderError(
-            str(place), f"the file is damaged ({error})", "run the study again; its cells are kept"
+            str(place), f"the file is damaged ({error})", "run the study again; its trials are kept"
         ) from None
-    if not isinstance(about, dict) or not isinstance(about.get("cells"), list):
-        raise RunFolderError(str(place), "not a study's plan", "run the study again; its cells are kept")
+    if not isinstance(about, dict) or not isinstance(about.get("trials"), list):
+        raise RunFolderError(
+            str(place), "it does not list a study's trials", "run the study again; its trials are kept"
+        )
     if about.get("study_version", 0) > STUDY_VERSION:
         raise RunFolderError(str(place), "written by a newer fdsim", "upgrade fdsim to read it")
     return about

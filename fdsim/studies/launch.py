@@ -14,25 +14,25 @@ from fdsim.errors import InputError
 from fdsim.studies.executors.base import Executor
 from fdsim.studies.executors.local import LocalChoices, LocalExecutor, visible_gpus
 from fdsim.studies.folder import StudyFolder
-from fdsim.studies.plan import Plan, plan_study
-from fdsim.studies.scheduler import StudyOutcome, conduct
+from fdsim.studies.plan import StudyPlan, plan_study
+from fdsim.studies.progress import SilentStudy, StudyView
+from fdsim.studies.scheduler import StudyOutcome, run_trials
 from fdsim.studies.study_file import load_study
-from fdsim.studies.view import SilentStudy, StudyView
 
 EXECUTORS = ("local", "ray")
 
 
 @dataclass(frozen=True)
 class StudyChoices:
-    """How to run a study, as opposed to what: none of this changes a result."""
+    """How to run a study; none of it changes a result."""
 
     executor: str = "local"
     workers: int | None = None
-    """Cells at a time; as many as there is room for if not given."""
+    """Trials at a time; as many as fit if not given."""
     address: str | None = None
-    """Of a Ray cluster: auto, host:port, ray://host:port, or local for one of its own."""
+    """Of a Ray cluster: auto, host:port, ray://host:port, or local to start one."""
     results: str | None = None
-    """With Ray: shared (all machines see the study folder), ship (back to the driver), or a URL as s3://bucket/folder."""
+    """With Ray: shared (all machines see the study folder), ship (back to the driver), or a URL such as s3://bucket/folder."""
     device: str | None = None
 
 
@@ -44,32 +44,32 @@ def run_study(
     overrides: Sequence[str] = (),
     view: StudyView | None = None,
 ) -> StudyOutcome:
-    """Plan a study, runs what is not complete yet, and return what became of it."""
+    """Plan a study, run the trials that are not complete yet, and return the outcome."""
     plan = plan_study(load_study(path, overrides))
     return run_plan(plan, out or default_folder(plan), choices, view=view)
 
 
 def run_plan(
-    plan: Plan, out: Path, choices: StudyChoices | None = None, *, view: StudyView | None = None
+    plan: StudyPlan, out: Path, choices: StudyChoices | None = None, *, view: StudyView | None = None
 ) -> StudyOutcome:
-    """Run the cells of a plan that are not complete yet."""
+    """Run the trials of a plan that are not complete yet."""
     choices, view = choices or StudyChoices(), view or SilentStudy()
     with StudyFolder(out, plan) as folder, _executor(plan, out, choices) as executor:
-        return conduct(folder, executor, view, device=choices.device)
+        return run_trials(folder, executor, view, device=choices.device)
 
 
-def default_folder(plan: Plan) -> Path:
-    """Where a study goes when nobody says: studies/<name>."""
+def default_folder(plan: StudyPlan) -> Path:
+    """Return the default study folder, studies/<name>."""
     return Path("studies") / plan.study.name
 
 
-def default_workers(plan: Plan) -> int:
-    """How many cells run at a time here when nobody says."""
+def default_workers(plan: StudyPlan) -> int:
+    """Return how many trials run at a time on this machine by default."""
     with _local(plan, Path(), StudyChoices()) as executor:
         return executor.slots
 
 
-def _executor(plan: Plan, out: Path, choices: StudyChoices) -> Executor:
+def _executor(plan: StudyPlan, out: Path, choices: StudyChoices) -> Executor:
     table = plan.study.table
     if choices.executor == "ray":
         from fdsim.studies.executors.ray import RayChoices, RayExecutor
@@ -86,7 +86,7 @@ def _executor(plan: Plan, out: Path, choices: StudyChoices) -> Executor:
         )
     if choices.executor != "local":
         raise InputError(
-            "executor", f"no executor called '{choices.executor}'", f"there is: {', '.join(EXECUTORS)}"
+            "executor", f"no executor called '{choices.executor}'", f"one of: {', '.join(EXECUTORS)}"
         )
     for name in ("address", "results"):
         if getattr(choices, name) is not None:
@@ -94,10 +94,10 @@ def _executor(plan: Plan, out: Path, choices: StudyChoices) -> Executor:
     return _local(plan, out, choices)
 
 
-def _local(plan: Plan, out: Path, choices: StudyChoices) -> LocalExecutor:
+def _local(plan: StudyPlan, out: Path, choices: StudyChoices) -> LocalExecutor:
     table = plan.study.table
     wants_gpu = (
-        any(cell.scenario.acceleration.device != "cpu" for cell in plan.cells) and choices.device != "cpu"
+        any(trial.scenario.acceleration.device != "cpu" for trial in plan.trials) and choices.device != "cpu"
     )
     return LocalExecutor(
         LocalChoices(

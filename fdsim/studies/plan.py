@@ -1,4 +1,4 @@
-"""From a study file to its cells: each one an ordinary scenario, all of them checked before the first one runs."""
+"""From a study file to its trials: each an ordinary scenario, all checked before the first one runs."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _LONGEST_SLUG = 80
 
 
 @dataclass(frozen=True)
-class Cell:
+class Trial:
     """One run of a study: a scenario, and what sets it apart from the study's other runs."""
 
     id: str
-    """Names the cell's run folder; ends in a hash of the scenario, so that equal work is found again."""
+    """Names the trial's run folder; ends in a hash of the scenario, so that a finished trial is recognised."""
     scenario: Scenario
     trace_key: str
-    """Cells with equal keys learn on one trace."""
+    """Trials with equal keys learn on one trace."""
     case: str | None
     settings: Settings
-    """Swept keys and this cell's values."""
+    """Swept keys and this trial's values."""
 
     @property
     def seed(self) -> int:
@@ -42,26 +42,26 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """What sets the cell apart, for people."""
-        return cell_label(self.case, self.settings, self.seed)
+        """What sets the trial apart, in a few words."""
+        return trial_label(self.case, self.settings, self.seed)
 
     @property
     def work(self) -> float:
-        """How much there is to do, in client rounds of training: only ratios between cells mean something."""
+        """The trial's size in client rounds of training; only ratios between trials are meaningful."""
         return float(self.scenario.clients * self.scenario.rounds * len(self.scenario.strategies))
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """Everything a study is going to run."""
 
     study: StudyFile
-    cells: tuple[Cell, ...]
+    trials: tuple[Trial, ...]
 
     @property
     def traces(self) -> int:
-        """How many different traces the cells need."""
-        return len({cell.trace_key for cell in self.cells})
+        """How many different traces the trials need."""
+        return len({trial.trace_key for trial in self.trials})
 
     def resolved_toml(self) -> str:
         """Write the study as one self-contained file: base included, seeds listed."""
@@ -71,24 +71,24 @@ class Plan:
         return tomli_w.dumps({"study": table, **self.study.base_tables})
 
 
-def plan_study(study: StudyFile) -> Plan:
-    """Make and check every cell; an error names the setting that is to blame and the cell it shows in."""
-    cells: list[Cell] = []
-    seen: dict[str, Cell] = {}
+def plan_study(study: StudyFile) -> StudyPlan:
+    """Make and check every trial; an error names the setting at fault and the trial it occurs in."""
+    trials: list[Trial] = []
+    seen: dict[str, Trial] = {}
     for case, settings, seed in _variants(study):
         scenario = _scenario(study, case, settings, seed)
-        for part in _split(scenario, study.table.one_strategy_per_cell):
-            cell = _cell(part, case, settings)
-            twin = seen.get(part.content_hash)
-            if twin is not None:
+        for part in _split(scenario, study.table.one_strategy_per_trial):
+            trial = _trial(part, case, settings)
+            same = seen.get(part.content_hash)
+            if same is not None:
                 raise ScenarioError(
                     study.layers.locate(("study",)),
-                    f"two cells are the same run: {twin.label} and {cell.label}",
-                    "take the repeated value out of the sweep",
+                    f"two trials are the same run: {same.label} and {trial.label}",
+                    "remove the repeated value from the sweep",
                 )
-            seen[part.content_hash] = cell
-            cells.append(cell)
-    return Plan(study, tuple(cells))
+            seen[part.content_hash] = trial
+            trials.append(trial)
+    return StudyPlan(study, tuple(trials))
 
 
 def _seeds(study: StudyFile) -> tuple[int, ...]:
@@ -134,7 +134,7 @@ def _scenario(study: StudyFile, case: str | None, settings: Settings, seed: int)
         told = scenario_error(error, Scenario, study.layers, [*study.overrides, *shown])
     guilty = shown.get(told.place.removeprefix("--set "))
     place = study.place_of(guilty) if guilty is not None else told.place
-    where = f" (in cell {cell_label(case, settings, seed)})" if settings or case else ""
+    where = f" (in trial {trial_label(case, settings, seed)})" if settings or case else ""
     raise ScenarioError(place, f"{told.problem}{where}", told.remedy)
 
 
@@ -149,8 +149,8 @@ def _value_at(node: Any, key: str) -> Any:
     return node
 
 
-def _split(scenario: Scenario, one_strategy_per_cell: bool) -> Iterator[Scenario]:
-    if not one_strategy_per_cell or len(scenario.strategies) == 1:
+def _split(scenario: Scenario, one_strategy_per_trial: bool) -> Iterator[Scenario]:
+    if not one_strategy_per_trial or len(scenario.strategies) == 1:
         yield scenario
         return
     for strategy in scenario.strategies:
@@ -159,23 +159,23 @@ def _split(scenario: Scenario, one_strategy_per_cell: bool) -> Iterator[Scenario
         yield parse_scenario(tables)
 
 
-def _cell(scenario: Scenario, case: str | None, settings: Settings) -> Cell:
+def _trial(scenario: Scenario, case: str | None, settings: Settings) -> Trial:
     try:
         prepared = prepare(scenario)
-        setting = _setting(prepared)
+        federation = _federation(prepared)
         for strategy in scenario.strategies:
-            strategy.check(setting)
+            strategy.check(federation)
     except InputError as error:
-        where = cell_label(case, settings, scenario.seed)
-        raise type(error)(error.place, f"{error.problem} (in cell {where})", error.remedy) from None
+        where = trial_label(case, settings, scenario.seed)
+        raise type(error)(error.place, f"{error.problem} (in trial {where})", error.remedy) from None
     words = [case or "", *(f"{_short(key, settings)}-{_shown(value)}" for key, value in settings.items())]
     words.append(f"seed-{scenario.seed}")
     slug = re.sub(r"[^\w.\-]+", "-", "_".join(word for word in words if word)).strip("-.")[:_LONGEST_SLUG]
-    return Cell(f"{slug}-{scenario.content_hash[:10]}", scenario, prepared.trace_key, case, settings)
+    return Trial(f"{slug}-{scenario.content_hash[:10]}", scenario, prepared.trace_key, case, settings)
 
 
-def _setting(prepared: Prepared) -> Federation:
-    """What a strategy is asked about before it runs, without an accelerator to run on."""
+def _federation(prepared: Prepared) -> Federation:
+    """Describe the federation to strategies that check it before anything runs."""
     scenario = prepared.scenario
     return Federation(
         clients=scenario.clients,
@@ -189,15 +189,15 @@ def _setting(prepared: Prepared) -> Federation:
     )
 
 
-def cell_label(case: str | None, settings: Settings, seed: int) -> str:
-    """Say in a few words what sets a cell apart."""
+def trial_label(case: str | None, settings: Settings, seed: int) -> str:
+    """Say in a few words what sets a trial apart."""
     words = [case] if case else []
     words += [f"{_short(key, settings)}={_shown(value)}" for key, value in settings.items()]
     return " ".join([*words, f"seed={seed}"])
 
 
 def _short(key: str, settings: Settings) -> str:
-    """The last part of a dotted key, or as many as tell it from the others."""
+    """Return the last part of a dotted key, or as many parts as tell it from the others."""
     parts = key.split(".")
     for count in range(1, len(parts)):
         tail = parts[-count:]

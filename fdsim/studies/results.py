@@ -1,4 +1,4 @@
-"""Carrying run folders between machines: packed as bytes, or put to and fetched from a URL."""
+"""Carry run folders between machines: packed as bytes, or uploaded to a URL."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class RemoteFolder:
         self._files, self._root = _filesystem(self.url)
 
     def check(self) -> None:
-        """Write and remove a small file, so that a folder that cannot be written to is known beforehand."""
+        """Write and remove a small file, so that a folder which cannot be written to is found beforehand."""
         probe = f"{self._root}/.fdsim-probe"
         try:
             self._write(probe, b"fdsim")
@@ -79,7 +79,7 @@ class RemoteFolder:
             ) from None
 
     def put(self, folder: Path, name: str) -> None:
-        """Copy a run folder to `name`; its manifest last."""
+        """Copy a run folder to `name`, its manifest last."""
         paths = [p for p in files_in(folder) if p.relative_to(folder).parts[0] not in (TEMPORARY, LOCK_NAME)]
         try:
             for path in sorted(paths, key=lambda p: p.name == RUN_MANIFEST):
@@ -110,5 +110,7 @@ def _filesystem(url: str) -> tuple[Any, str]:
             return fs.PyFileSystem(fs.FSSpecHandler(fsspec.filesystem(scheme))), url.split("://", 1)[-1]
         except (ImportError, ValueError) as other:
             raise InputError(
-                url, f"no file system for '{scheme}://' ({other or error})", "as in s3://bucket/folder"
+                url,
+                f"no file system for '{scheme}://' ({other or error})",
+                "use one such as s3://bucket/folder",
             ) from None

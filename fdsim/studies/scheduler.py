@@ -1,8 +1,7 @@
-"""Conducting a study: give cells to an executor, try failed ones again, write down what became of each."""
+"""Give a study's trials to an executor, retry failed ones, and record the status of each."""
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,9 +9,9 @@ from pathlib import Path
 
 from fdsim.studies.executors.base import Advanced, Ended, Event, Executor, Failed, Started
 from fdsim.studies.folder import StudyFolder
-from fdsim.studies.plan import Cell, Plan
-from fdsim.studies.trial import CellJob
-from fdsim.studies.view import StudyView
+from fdsim.studies.plan import Trial
+from fdsim.studies.progress import StudyView
+from fdsim.studies.trial import TrialJob
 
 _TICK_S = 0.5
 
@@ -22,103 +21,96 @@ class StudyOutcome:
     """How a study ended."""
 
     folder: Path
-    complete: tuple[Cell, ...]
-    failed: tuple[tuple[Cell, str], ...]
-    """Cells that kept failing, each with what its last attempt said."""
+    complete: tuple[Trial, ...]
+    failed: tuple[tuple[Trial, str], ...]
+    """Trials that kept failing, each with the message of its last attempt."""
 
 
-def conduct(
+def run_trials(
     folder: StudyFolder, executor: Executor, view: StudyView, *, device: str | None = None
 ) -> StudyOutcome:
-    """Run every cell that is not complete yet; the folder is open, and so is the executor."""
+    """Run every trial that is not complete yet; folder and executor are open."""
     plan = folder.plan
-    done = [cell for cell in plan.cells if folder.status(cell) == "complete"]
-    todo = deque(in_good_order(cell for cell in plan.cells if folder.status(cell) != "complete"))
-    work = _Work({cell.id: cell for cell in plan.cells}, plan.study.table.retries)
+    done = [trial for trial in plan.trials if folder.status(trial) == "complete"]
+    todo = deque(in_good_order(trial for trial in plan.trials if folder.status(trial) != "complete"))
+    session = _Session({trial.id: trial for trial in plan.trials}, plan.study.table.retries)
     view.begins(plan, done)
-    while todo or work.running:
-        while todo and len(work.running) < executor.slots:
-            cell = todo.popleft()
-            work.begin(cell)
-            executor.submit(job_of(cell, folder, device=device))
+    while todo or session.running:
+        while todo and len(session.running) < executor.slots:
+            trial = todo.popleft()
+            session.begin(trial)
+            executor.submit(job_of(trial, folder, device=device))
         for event in executor.wait(_TICK_S):
-            todo.extend(_take(event, work, folder, view))
+            todo.extend(_take(event, session, folder, view))
         view.ticks()
     outcome = StudyOutcome(
         folder.path,
-        tuple(cell for cell in plan.cells if folder.status(cell) == "complete"),
-        tuple((cell, message) for cell, message in work.failed),
+        tuple(trial for trial in plan.trials if folder.status(trial) == "complete"),
+        tuple(session.failed),
     )
     folder.close("failed" if outcome.failed else "complete")
     view.ends(outcome.failed)
     return outcome
 
 
-class _Work:
-    """What is going on: running cells, their tries in this session, and what failed for good."""
+class _Session:
+    """The state of a session: running trials, attempts made, and trials given up."""
 
-    def __init__(self, cells: dict[str, Cell], retries: int) -> None:
-        self.cells, self.retries = cells, retries
-        self.running: dict[str, float] = {}
+    def __init__(self, trials: dict[str, Trial], retries: int) -> None:
+        self.trials, self.retries = trials, retries
+        self.running: set[str] = set()
         self.tries: dict[str, int] = {}
-        self.failed: list[tuple[Cell, str]] = []
+        self.failed: list[tuple[Trial, str]] = []
 
-    def begin(self, cell: Cell) -> None:
-        self.running[cell.id] = time.monotonic()
-        self.tries[cell.id] = self.tries.get(cell.id, 0) + 1
+    def begin(self, trial: Trial) -> None:
+        self.running.add(trial.id)
+        self.tries[trial.id] = self.tries.get(trial.id, 0) + 1
 
 
-def _take(event: Event, work: _Work, folder: StudyFolder, view: StudyView) -> Iterable[Cell]:
-    """Take one event in, and return cells to try again."""
-    cell = work.cells[event.cell]
+def _take(event: Event, session: _Session, folder: StudyFolder, view: StudyView) -> Iterable[Trial]:
+    """Record one event and return the trials to retry."""
+    trial = session.trials[event.trial]
     if isinstance(event, Started):
-        folder.update(cell, status="running", attempts=folder.attempts(cell) + 1, where=event.where)
-        view.cell_starts(cell, event.where)
+        folder.update(trial, status="running", attempts=folder.attempts(trial) + 1, where=event.where)
+        view.trial_starts(trial, event.where)
     elif isinstance(event, Advanced):
-        view.cell_advances(cell, event.frac)
+        view.trial_advances(trial, event.frac)
     elif isinstance(event, Ended):
-        del work.running[cell.id]
-        folder.update(cell, status="complete", wall_s=round(event.wall_s, 3), error=None)
-        view.cell_ends(cell, event.wall_s)
+        session.running.remove(trial.id)
+        folder.update(trial, status="complete", wall_s=round(event.wall_s, 3), error=None)
+        view.trial_ends(trial, event.wall_s)
     elif isinstance(event, Failed):
-        del work.running[cell.id]
-        if event.again and work.tries[cell.id] <= work.retries:
-            folder.update(cell, status="waiting", error=event.message)
-            view.cell_fails(cell, event.message, again=True)
-            return [cell]
-        folder.update(cell, status="failed", error=event.message)
-        work.failed.append((cell, event.message))
-        view.cell_fails(cell, event.message, again=False)
+        session.running.remove(trial.id)
+        if event.again and session.tries[trial.id] <= session.retries:
+            folder.update(trial, status="waiting", error=event.message)
+            view.trial_fails(trial, event.message, again=True)
+            return [trial]
+        folder.update(trial, status="failed", error=event.message)
+        session.failed.append((trial, event.message))
+        view.trial_fails(trial, event.message, again=False)
     return []
 
 
-def in_good_order(cells: Iterable[Cell]) -> list[Cell]:
-    """Sort cells: one of each trace first, so that others find it made, and long ones before short ones."""
+def in_good_order(trials: Iterable[Trial]) -> list[Trial]:
+    """Sort trials: one of each trace first, so that others find the trace, and long ones before short ones."""
     seen: set[str] = set()
     keyed = []
-    for index, cell in enumerate(cells):
-        keyed.append((cell.trace_key in seen, -cell.work, index, cell))
-        seen.add(cell.trace_key)
-    return [cell for *_, cell in sorted(keyed, key=lambda item: item[:3])]
+    for index, trial in enumerate(trials):
+        keyed.append((trial.trace_key in seen, -trial.work, index, trial))
+        seen.add(trial.trace_key)
+    return [trial for *_, trial in sorted(keyed, key=lambda item: item[:3])]
 
 
-def job_of(cell: Cell, folder: StudyFolder, *, device: str | None = None) -> CellJob:
-    """Say what a worker needs to know of a cell."""
+def job_of(trial: Trial, folder: StudyFolder, *, device: str | None = None) -> TrialJob:
+    """Return what a worker needs to know about a trial."""
     study = folder.plan.study
-    return CellJob(
-        cell=cell.id,
-        scenario=cell.scenario.as_tables(),
-        folder=str(folder.run_folder(cell).resolve()),
+    return TrialJob(
+        trial=trial.id,
+        scenario=trial.scenario.as_tables(),
+        folder=str(folder.run_folder(trial).resolve()),
         traces=str(folder.traces.resolve()),
-        trace_key=cell.trace_key,
+        trace_key=trial.trace_key,
         import_from=tuple(str(path) for path in (*study.import_from, Path.cwd())),
         threads=study.table.threads_per_run,
         device=device,
     )
-
-
-def plan_summary(plan: Plan) -> str:
-    """Say in one line how much a plan is."""
-    runs = sum(len(cell.scenario.strategies) for cell in plan.cells)
-    seeds = len({cell.seed for cell in plan.cells})
-    return f"{len(plan.cells)} cells ({seeds} seeds), {runs} strategy runs, {plan.traces} traces to simulate"

@@ -36,7 +36,7 @@ Sweep = dict[str, Annotated[list[Any], Field(min_length=1)]]
 
 
 class StudyTable(Table):
-    """What varies, how often each variant is repeated, and what one run may use."""
+    """What varies, how often each variant is repeated, and the resources of one run."""
 
     base: str = ""
     name: str = Field(
@@ -46,20 +46,20 @@ class StudyTable(Table):
     )
     seeds: PositiveInt | Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)] = 1
     grid: Sweep = Field(default_factory=dict, description="every combination of these keys' values")
-    zip: Sweep = Field(default_factory=dict, description="keys whose lists are walked through together")
+    zip: Sweep = Field(default_factory=dict, description="keys whose lists advance together")
     cases: dict[str, Settings] = Field(
         default_factory=dict, description="named variants, each a table of keys"
     )
-    one_strategy_per_cell: bool = Field(
-        default=False, description="give every strategy a cell of its own; they share traces"
+    one_strategy_per_trial: bool = Field(
+        default=False, description="give every strategy a trial of its own; these share a trace"
     )
-    retries: NonNegativeInt = Field(default=2, description="how often a cell that failed is tried again")
+    retries: NonNegativeInt = Field(default=2, description="how often a failed trial is retried")
     threads_per_run: PositiveInt = Field(
         default=1, description="CPU threads of one run; the same number gives the same digits"
     )
     gpus_per_run: Annotated[float, Field(gt=0)] | None = Field(
         default=None,
-        description="share of a GPU for one run, as in 0.25; one GPU each where there are any if not given",
+        description="fraction of a GPU for one run, such as 0.25; by default one GPU each where there are any",
     )
 
     @field_validator("grid", "zip", mode="before")
@@ -85,7 +85,7 @@ class StudyTable(Table):
     @model_validator(mode="after")
     def _seeds_differ(self) -> StudyTable:
         if isinstance(self.seeds, tuple) and len(set(self.seeds)) < len(self.seeds):
-            raise ValueError("the same seed is listed twice, but a repeat needs a seed of its own")
+            raise ValueError("the same seed is listed twice; each repeat needs a different one")
         return self
 
     @model_validator(mode="after")
@@ -110,7 +110,7 @@ class StudyTable(Table):
 
     @property
     def swept(self) -> tuple[str, ...]:
-        """Every key that some cell sets, in the order of the file."""
+        """Every key that some trial sets, in file order."""
         return tuple(
             dict.fromkeys([*(k for case in self.cases.values() for k in case), *self.zip, *self.grid])
         )
@@ -124,7 +124,7 @@ class StudyFile:
     base_tables: dict[str, Any]
     layers: Layers
     import_from: tuple[Path, ...]
-    """Folders in which kinds of the user's own may live."""
+    """Folders that user-defined kinds are imported from."""
     overrides: tuple[str, ...]
 
     @property
@@ -156,7 +156,7 @@ def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def load_study(path: Path | str, overrides: Sequence[str] = ()) -> StudyFile:
-    """Read a study file, its base scenario and `key=value` overrides, without looking at the cells yet."""
+    """Read a study file, its base scenario and `key=value` overrides, without making the trials yet."""
     path = Path(path)
     layers = read_layers(path)
     tables = dict(layers.tables)

@@ -1,4 +1,4 @@
-"""Running one cell, wherever that happens: in a worker process here or on another machine."""
+"""Run one trial, in a worker process on this machine or on another."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ if TYPE_CHECKING:
     from fdsim.scenario import Scenario
     from fdsim.telemetry.schema import RoundRow
 
-#: How long to wait for another process to let go of the cell's folder: workers outlive a killed driver for a moment.
+#: How long to wait for another process to release the trial's folder: workers briefly outlive a killed driver.
 _PATIENCE_S = 20.0
 
 
 @dataclass(frozen=True)
-class CellJob:
-    """All a worker needs to know, as plain values that travel between processes and machines."""
+class TrialJob:
+    """All that a worker needs, as plain values that travel between processes and machines."""
 
-    cell: str
+    trial: str
     scenario: dict[str, Any]
     folder: str
-    """The cell's run folder."""
+    """The trial's run folder."""
     traces: str
     """The folder of the shared trace cache."""
     trace_key: str
     import_from: tuple[str, ...] = ()
-    """Folders in which kinds of the user's own may live."""
+    """Folders that user-defined kinds are imported from."""
     threads: int = 1
     device: str | None = None
 
 
-class Progress(Silent):
-    """Tells how much of a cell is done, not more often than `every_s`."""
+class TrialProgress(Silent):
+    """Reports the completed fraction of a trial, at most once every `every_s`."""
 
     def __init__(
         self, tell: Callable[[float], None], rounds: int, strategies: Sequence[str], every_s: float = 0.25
@@ -46,35 +46,35 @@ class Progress(Silent):
         self._told_s = 0.0
 
     def round_ends(self, label: str, row: RoundRow) -> None:
-        """Pass the share of all rounds of all strategies on."""
+        """Report the completed fraction of all rounds of all strategies."""
         if time.monotonic() - self._told_s >= self._every_s:
             self._told_s = time.monotonic()
             before = self._strategies.index(label) * self._rounds
             self._tell((before + row.round + 1) / (self._rounds * len(self._strategies)))
 
 
-def run_cell(
-    job: CellJob, tell: Callable[[float], None] = lambda frac: None, *, scenario: Scenario | None = None
+def run_trial(
+    job: TrialJob, tell: Callable[[float], None] = lambda frac: None, *, scenario: Scenario | None = None
 ) -> float:
-    """Run a cell, or what is left of it, and return the real time it took; `scenario` where it is made already."""
+    """Run a trial, or what is left of it, and return its wall time; `scenario` is given where already parsed."""
     began_s = time.perf_counter()
     for place in job.import_from:
         import_also_from(Path(place))
     from fdsim.run import RunChoices, run_scenario
     from fdsim.scenario import parse_scenario
 
-    scenario = scenario or parse_scenario(job.scenario, job.cell)
+    scenario = scenario or parse_scenario(job.scenario, job.trial)
     _use_threads(job.threads)
     folder = Path(job.folder)
     _wait_until_free(folder)
     choices = RunChoices(resume=True, device=job.device, trace_cache=Path(job.traces))
     labels = [strategy.label for strategy in scenario.strategies]
-    run_scenario(scenario, folder, choices, view=Progress(tell, scenario.rounds, labels))
+    run_scenario(scenario, folder, choices, view=TrialProgress(tell, scenario.rounds, labels))
     return time.perf_counter() - began_s
 
 
 def _use_threads(threads: int) -> None:
-    """Hold torch to its share of the cores; the number of threads is also part of what makes digits repeat."""
+    """Limit torch to its part of the cores; results repeat to the last digit only with the same thread count."""
     import torch
 
     torch.set_num_threads(threads)

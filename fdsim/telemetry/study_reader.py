@@ -154,16 +154,16 @@ def open_study(path: Path | str | Sequence[Path | str]) -> Study:
 
 
 def _told_by(root: Path) -> dict[Path, dict[str, Any]]:
-    """Read from study.json which cells a study has now: case and swept settings of each that has begun."""
+    """Read from study.json which trials a study has now: case and swept settings of each that has begun."""
     path = root / "study.json"
     if not path.is_file():
         return {}
     try:
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        places = {root / cell["folder"]: (cell.get("case"), cell["settings"]) for cell in cells}
+        trials = json.loads(path.read_text(encoding="utf-8"))["trials"]
+        places = {root / trial["folder"]: (trial.get("case"), trial["settings"]) for trial in trials}
     except (ValueError, KeyError, TypeError) as error:
         raise RunFolderError(
-            str(path), f"the file is damaged ({error!r})", "run the study again; its cells are kept"
+            str(path), f"the file is damaged ({error!r})", "run the study again; its trials are kept"
         ) from None
     return {
         place: {**({} if case is None else {"case": case}), **settings}

@@ -1,4 +1,4 @@
-"""Availability files: when each device of a measured trace was idle, charging, on Wi-Fi, on cellular.
+"""Availability files: when each device of a measured log was idle, charging, on Wi-Fi, on cellular.
 
 One Parquet row per interval: device, state, start_s, end_s, in seconds since midnight of the device's first
 day. The file's metadata hold each device's observed span, over which replays wrap.
@@ -7,7 +7,6 @@ day. The file's metadata hold each device's observed span, over which replays wr
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fdsim.errors import TraceError
+from fdsim.files import complete_or_absent
 from fdsim.trace.intervals import checked, intersection
 
 #: `available` is for traces that only say whether a device could take part.
@@ -42,7 +42,7 @@ class Observed:
     states: Mapping[str, np.ndarray]
 
     def during(self, *states: str) -> np.ndarray:
-        """The intervals in which all of these states held."""
+        """Return the intervals in which all of these states held."""
         found = np.array([[self.begin_s, self.end_s]])
         for state in states:
             found = intersection(found, self.states.get(state, np.empty((0, 2))))
@@ -59,7 +59,7 @@ class Observed:
 
 
 def observe(name: str, span_s: tuple[float, float], states: Mapping[str, np.ndarray], place: str) -> Observed:
-    """Make a device's record, refusing what contradicts itself."""
+    """Make a device's record; raise TraceError if it is inconsistent."""
     begin_s, end_s = span_s
     if not end_s > begin_s:
         raise TraceError(place, f"the observed span {begin_s:g}–{end_s:g} s is empty")
@@ -76,11 +76,11 @@ def write_availability(path: Path | str, devices: list[Observed], source: str) -
     """Write an availability file, which appears under its name only when complete."""
     path = Path(path)
     if not devices:
-        raise TraceError(source, "no device in it")
+        raise TraceError(source, "it contains no device")
     names = [device.name for device in devices]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise TraceError(source, f"device '{twice}' is there twice")
+        raise TraceError(source, f"device '{twice}' occurs twice")
     rows: list[tuple[int, int, np.ndarray]] = [
         (index, STATES.index(state), found)
         for index, device in enumerate(devices)
@@ -105,17 +105,12 @@ def write_availability(path: Path | str, devices: list[Observed], source: str) -
         ],
         schema=SCHEMA.with_metadata(about),
     )
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    with complete_or_absent(path) as temporary:
         pq.write_table(table, temporary, compression="zstd")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def is_availability(path: Path | str) -> bool:
-    """Whether a Parquet file is an availability file."""
+    """Tell whether a Parquet file is an availability file."""
     try:
         metadata = pq.read_schema(path).metadata or {}
     except (pa.ArrowInvalid, OSError):

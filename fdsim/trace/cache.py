@@ -1,4 +1,4 @@
-"""One simulated trace for all cells that share it, found by the hash of what the trace depends on."""
+"""Keep one simulated trace for all trials that share it, by the hash of what the trace depends on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fdsim.errors import TraceError
-from fdsim.files import storage_errors
+from fdsim.files import complete_or_absent, storage_errors
 from fdsim.trace import open_trace
 
 
@@ -22,11 +22,11 @@ class TraceCache:
     folder: Path
 
     def path_of(self, key: str) -> Path:
-        """Where the trace of a key is or will be."""
+        """Return the path of a key's trace, made or not."""
         return self.folder / f"{key}.parquet"
 
     def fetch(self, key: str, target: Path, make: Callable[[Path], object]) -> None:
-        """Put the trace of `key` at `target`; `make` simulates it where nobody has yet.
+        """Put the trace of `key` at `target`; `make` simulates it if it is not there yet.
 
         While one process makes a trace, others that want it wait: on a lock of the operating system, which a killed
         process cannot leave behind.
@@ -38,7 +38,7 @@ class TraceCache:
             if not _is_trace_of(kept, key):
                 make(kept)
         with storage_errors(target):
-            share(kept, target)
+            link_or_copy(kept, target)
 
     @contextmanager
     def _alone(self, key: str) -> Iterator[None]:
@@ -55,18 +55,14 @@ def _is_trace_of(path: Path, key: str) -> bool:
     try:
         return open_trace(path).made_by == key
     except TraceError:
-        # Absent, or damaged: then it is made again rather than believed.
+        # Absent or damaged: it is made again.
         return False
 
 
-def share(source: Path, target: Path) -> None:
-    """Give a finished file a second name, or copies it where the file system has no links."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    temporary.unlink(missing_ok=True)
-    try:
-        os.link(source, temporary)
-    except OSError:
-        shutil.copyfile(source, temporary)
-    temporary.replace(target)
-    # Renaming one link of a file over another link of it does nothing, and would leave the temporary name behind.
-    temporary.unlink(missing_ok=True)
+def link_or_copy(source: Path, target: Path) -> None:
+    """Give a finished file a second name, or copy it where the file system has no links."""
+    with complete_or_absent(target) as temporary:
+        try:
+            os.link(source, temporary)
+        except OSError:
+            shutil.copyfile(source, temporary)

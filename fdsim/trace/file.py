@@ -1,8 +1,7 @@
-"""Trace files: written round by round, opened in an instant, read one row group at a time."""
+"""Trace files: written round by round, opened by their metadata, read one row group at a time."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fdsim.errors import StorageError, TraceError
+from fdsim.files import file_hash
 from fdsim.trace.round import (
     CLIENT_COLUMNS,
     ENUMS,
@@ -64,7 +64,7 @@ class TraceWriter:
         return self
 
     def append(self, trace_round: TraceRound) -> None:
-        """Take the next round."""
+        """Append the next round."""
         self._waiting.append(trace_round)
         self._rows += trace_round.clients
         if self._rows >= self._rows_per_group:
@@ -97,7 +97,7 @@ class TraceWriter:
 
 @dataclass(frozen=True)
 class Trace:
-    """A trace file, opened: its size and metadata are known, its rounds are read as they are asked for."""
+    """An open trace file: its size and metadata are known, its rounds are read on demand."""
 
     path: Path
     clients: int
@@ -106,7 +106,7 @@ class Trace:
     true_cluster: np.ndarray | None
 
     def __iter__(self) -> Iterator[TraceRound]:
-        """Yield the rounds in order, holding one row group at a time, and refuse those that cannot be."""
+        """Yield the rounds in order, holding one row group at a time; raise TraceError on an invalid round."""
         previous: TraceRound | None = None
         for trace_round in self._read():
             _check(trace_round, previous, self.path)
@@ -131,11 +131,7 @@ class Trace:
     @property
     def content_hash(self) -> str:
         """A hash of the file's bytes: equal hashes mean equal traces."""
-        digest = hashlib.blake2b(digest_size=16)
-        with open(self.path, "rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-        return digest.hexdigest()
+        return file_hash(self.path)
 
 
 def _codes(column: pa.ChunkedArray, enum: type[IntEnum], path: Path) -> np.ndarray:
@@ -184,7 +180,7 @@ def _rounds_of(table: pa.Table, clients: int, path: Path) -> Iterator[TraceRound
 
 
 def _check(r: TraceRound, previous: TraceRound | None, path: Path) -> None:
-    """Refuse a round that contradicts itself or the one before it."""
+    """Raise TraceError if a round contradicts itself or the one before it."""
     place = f"{path}, round {r.round}"
     if r.round != (0 if previous is None else previous.round + 1):
         raise TraceError(place, "rounds must count up from 0 without a gap")

@@ -1,4 +1,4 @@
-"""Sets of times as sorted, disjoint intervals [n, 2] in seconds: how on/off logs are kept and combined."""
+"""Sets of times as sorted, disjoint intervals [n, 2] in seconds, the form of all on/off logs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fdsim.errors import TraceError
 
 
 def checked(intervals: np.ndarray, place: str) -> np.ndarray:
-    """Return the intervals as float64 [n, 2], refusing those that run back or overlap."""
+    """Return the intervals as float64 [n, 2]; raise TraceError if some overlap or are out of order."""
     found = np.asarray(intervals, dtype=np.float64).reshape(-1, 2)
     if not np.isfinite(found).all():
         raise TraceError(place, "a time is not a finite number")
@@ -37,7 +37,7 @@ def joined(intervals: np.ndarray) -> np.ndarray:
 
 
 def intersection(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """The times that are in both."""
+    """Return the times that are in both."""
     if not len(first) or not len(second):
         return np.empty((0, 2))
     # Each interval of `first` meets a contiguous run of `second`.
@@ -52,12 +52,12 @@ def intersection(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def total_s(intervals: np.ndarray) -> float:
-    """The time they cover, s."""
+    """Return the time they cover, s."""
     return float((intervals[:, 1] - intervals[:, 0]).sum())
 
 
 def on_at(intervals: np.ndarray, times_s: np.ndarray) -> np.ndarray:
-    """Whether each time lies inside; found by bisection, so that any order of asking is right."""
+    """Tell for each time whether it lies inside; `times_s` may be in any order."""
     if not len(intervals):
         return np.zeros(len(times_s), dtype=bool)
     index = np.searchsorted(intervals[:, 0], times_s, side="right") - 1

@@ -16,7 +16,7 @@ NONE = -1
 
 
 class Outcome(IntEnum):
-    """What became of a client in a round."""
+    """The outcome of a round for a client."""
 
     completed = 0
     dropped = 1
@@ -41,7 +41,7 @@ class Cause(IntEnum):
 
 
 class Phase(IntEnum):
-    """How far into its local round a client had come."""
+    """The phase of its local round that a client reached."""
 
     check_in = 0
     download = 1
@@ -88,9 +88,9 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class TraceRound:
-    """One round of a trace: what became of each of the K clients.
+    """One round of a trace: the outcome for each of the K clients.
 
-    Arrays are [K], codes are of the enums above. `progress` is the share of the local training work done, 0..1.
+    Arrays are [K], codes are of the enums above. `progress` is the fraction of the local training work done, 0..1.
     Times are simulated seconds since midnight of day 0; NaN where a phase was not reached. A client that was
     not selected has NaN times and no cause.
     """
@@ -121,17 +121,17 @@ class TraceRound:
 
     @property
     def selected(self) -> np.ndarray:
-        """The clients that were asked to take part, ascending."""
+        """The selected clients, ascending."""
         return np.flatnonzero(self.outcome != Outcome.not_selected)
 
     @property
     def completed(self) -> np.ndarray:
-        """The clients whose update arrived, ascending."""
+        """The clients that completed, ascending."""
         return np.flatnonzero(self.outcome == Outcome.completed)
 
     @property
     def dropped(self) -> np.ndarray:
-        """The clients that were asked and whose update did not arrive, ascending."""
+        """The selected clients that dropped out, ascending."""
         return np.flatnonzero(self.outcome == Outcome.dropped)
 
 
@@ -143,7 +143,7 @@ CLIENT_COLUMNS = tuple(f.name for f in fields(TraceRound) if not f.name.startswi
 
 
 def blank_round(round_index: int, clients: int, start_s: float, end_s: float) -> TraceRound:
-    """Make a round in which nobody was selected; fill its arrays in place while building it."""
+    """Make a round in which no client was selected; fill its arrays in place while building it."""
     blanks: dict[str, np.ndarray] = {}
     for name in CLIENT_COLUMNS:
         kind = _NUMPY_TYPES[name]
@@ -158,7 +158,7 @@ def blank_round(round_index: int, clients: int, start_s: float, end_s: float) ->
 def plain_round(
     round_index: int, active: np.ndarray, interval_s: float, cause: Cause = Cause.scripted
 ) -> TraceRound:
-    """Make a round from nothing but a mask [K] of who was active, for sources that know no devices."""
+    """Make a round from a mask [K] of the active clients, for sources that simulate no devices."""
     made = blank_round(round_index, len(active), round_index * interval_s, (round_index + 1) * interval_s)
     made.outcome[:] = np.where(active, Outcome.completed, Outcome.dropped)
     made.cause[~active] = cause

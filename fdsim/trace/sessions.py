@@ -1,4 +1,4 @@
-"""Statistics of on/off intervals: how much, how long, when in the day, how sticky."""
+"""Statistics of on/off intervals: availability, session lengths, time of day, autocorrelation."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ class Observation:
 
 @dataclass(frozen=True)
 class SessionStats:
-    """What a set of on/off logs looks like."""
+    """The statistics of a set of on/off logs."""
 
     devices: int
     mean_frac: float
-    """Mean over devices of the share of time on."""
+    """Mean over devices of the fraction of time on."""
     never_frac: float
-    """Share of devices that were never on."""
+    """Fraction of devices that were never on."""
     quantiles: tuple[float, ...]
-    """Share of time on: 10, 25, 50, 75, 90 % quantiles over devices."""
+    """Fraction of time on: 10, 25, 50, 75, 90 % quantiles over devices."""
     session_median_s: float
     session_mean_s: float
     leave_within: dict[float, float]
     """Horizon T → chance that a device that is on now is off within T seconds: E[min(L, T)] / E[L]."""
     by_hour: tuple[float, ...]
-    """Share on in each hour of the day, over all devices."""
+    """Fraction of time on in each hour of the day, over all devices."""
     autocorrelation: float
     """Correlation of a device's state with its state 30 minutes later, over all devices and times."""
 
     @property
     def night_day_swing(self) -> float:
-        """The fullest hour over the emptiest."""
+        """The ratio of the highest to the lowest hour."""
         low = min(self.by_hour)
         return max(self.by_hour) / low if low > 0 else float("inf")
 
 
 def leave_within(lengths_s: np.ndarray, horizon_s: float) -> float:
-    """The chance that a session met at a random moment ends within the horizon."""
+    """Return the chance that a session found at a random moment ends within the horizon."""
     if not len(lengths_s):
         return float("nan")
     return float(np.minimum(lengths_s, horizon_s).mean() / lengths_s.mean())
@@ -57,13 +57,13 @@ def leave_within(lengths_s: np.ndarray, horizon_s: float) -> float:
 
 def session_stats(observations: list[Observation]) -> SessionStats:
     """Compute the statistics of some devices' intervals."""
-    share = np.array([total_s(o.intervals) / (o.end_s - o.begin_s) for o in observations])
+    frac = np.array([total_s(o.intervals) / (o.end_s - o.begin_s) for o in observations])
     lengths = np.concatenate([o.intervals[:, 1] - o.intervals[:, 0] for o in observations])
     return SessionStats(
         devices=len(observations),
-        mean_frac=float(share.mean()),
-        never_frac=float((share == 0).mean()),
-        quantiles=tuple(np.quantile(share, [0.1, 0.25, 0.5, 0.75, 0.9]).tolist()),
+        mean_frac=float(frac.mean()),
+        never_frac=float((frac == 0).mean()),
+        quantiles=tuple(np.quantile(frac, [0.1, 0.25, 0.5, 0.75, 0.9]).tolist()),
         session_median_s=float(np.median(lengths)) if len(lengths) else float("nan"),
         session_mean_s=float(lengths.mean()) if len(lengths) else float("nan"),
         leave_within={horizon_s: leave_within(lengths, horizon_s) for horizon_s in HORIZONS_S},

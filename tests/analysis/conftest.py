@@ -33,7 +33,7 @@ def small_paper(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = ROOT / "tests/analysis/small_paper.toml"
     without_full = 'strategies=[{kind="fdms"},{kind="dropout"}]'
     reduced = 'strategies=[{kind="fdms",name="fdms, case 2",reduction={scale=0.5}}]'
-    cells: dict[str, list[str]] = {
+    trials: dict[str, list[str]] = {
         "a5s1": ["seed=1"],
         "a5s2": ["seed=2"],
         "a7s1": ["seed=1", "participation.alpha=0.7", without_full],
@@ -48,6 +48,6 @@ def small_paper(tmp_path_factory: pytest.TempPathFactory) -> Path:
             'data.partition={kind="shards",partitions=100,per_client=1}',
         ],
     }
-    for name, overrides in cells.items():
+    for name, overrides in trials.items():
         run_scenario(load_scenario(base, overrides), folder / name)
     return folder

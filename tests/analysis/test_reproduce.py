@@ -1,4 +1,4 @@
-"""The script that runs the cells behind the results asks for each cell once, with the data it was given."""
+"""The script behind the results runs each trial once, with the given data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _calls(tmp_path: Path, **settings: str) -> list[list[str]]:
     ]
 
 
-def test_every_cell_is_asked_for_once_and_is_a_sound_scenario(tmp_path: Path) -> None:
+def test_every_trial_is_run_once_and_is_a_valid_scenario(tmp_path: Path) -> None:
     calls = _calls(tmp_path)
     assert len(calls) == 21
     folders = [call[call.index("--out") + 1] for call in calls]

@@ -138,7 +138,7 @@ def test_written_tables_read_back(tmp_path: Path) -> None:
     text = (tmp_path / "below" / "a.tex").read_text()
     assert text.count(r"\\") == 4
     assert r"\toprule" in text
-    with pytest.raises(InputError, match=r"end it in \.csv, \.parquet or \.tex"):
+    with pytest.raises(InputError, match=r"use \.csv, \.parquet or \.tex"):
         write_comparison(found, tmp_path / "a.xlsx")
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError):

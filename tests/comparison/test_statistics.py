@@ -13,9 +13,9 @@ from scipy import stats
 from fdsim.comparison.measures import Cost
 from fdsim.comparison.statistics import (
     describe,
+    gap_recovered,
     paired_difference,
     restricted,
-    share_recovered,
     summarise_costs,
 )
 
@@ -110,10 +110,10 @@ def test_the_restricted_mean_is_the_mean_when_all_are_watched_to_the_horizon(
 
 def test_the_share_of_the_gap_is_a_ratio_of_means() -> None:
     lower, upper = np.array([0.4, 0.5, 0.6]), np.array([0.5, 0.5, 0.7])
-    share, interval = share_recovered((lower + upper) / 2, lower, upper)
+    share, interval = gap_recovered((lower + upper) / 2, lower, upper)
     assert share == pytest.approx(0.5)
     assert interval.low == pytest.approx(0.5)
-    assert share_recovered(upper, lower, upper)[0] == pytest.approx(1.0)
-    assert share_recovered(lower, lower, upper)[0] == pytest.approx(0.0)
-    assert math.isnan(share_recovered(upper, upper, lower)[0])
-    assert math.isnan(share_recovered(lower, lower, lower)[0])
+    assert gap_recovered(upper, lower, upper)[0] == pytest.approx(1.0)
+    assert gap_recovered(lower, lower, upper)[0] == pytest.approx(0.0)
+    assert math.isnan(gap_recovered(upper, upper, lower)[0])
+    assert math.isnan(gap_recovered(lower, lower, lower)[0])

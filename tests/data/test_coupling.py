@@ -40,7 +40,7 @@ def test_impossible_couplings(coupling: str | float) -> None:
 
 
 def test_coupling_needs_clusters_and_as_many_shards() -> None:
-    with pytest.raises(ScenarioError, match="needs to know the clusters"):
+    with pytest.raises(ScenarioError, match="needs data with known clusters"):
         assign("by_cluster", GROUP, None, stream(1))
     with pytest.raises(ScenarioError, match="cannot hold 3 shards"):
         assign("random", GROUP, np.zeros(3), stream(1))

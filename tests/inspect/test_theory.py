@@ -124,7 +124,7 @@ def test_a_run_without_snapshots_says_what_to_do(run: HandMadeRun) -> None:
     with pytest.raises(RunFolderError, match="similarity_every"):
         theory_of(run)
     run.frame = snapshot()
-    with pytest.raises(RunFolderError, match=r"no snapshot of R for 'dropout'\. there is one for: fdms"):
+    with pytest.raises(RunFolderError, match=r"no snapshot of R for 'dropout'\. one of: fdms"):
         theory_of(run, "dropout")
 
 

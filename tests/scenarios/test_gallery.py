@@ -82,7 +82,7 @@ def test_the_made_up_phones_are_what_the_importer_makes_of_them(tmp_path: Path) 
 
 @pytest.mark.parametrize("path", PAPER, ids=lambda path: path.name)
 def test_the_papers_files_name_their_command_and_are_sound(path: Path, tmp_path: Path) -> None:
-    """Study cells are made and validated with made-up images standing in for those that need a download."""
+    """Study trials are made and validated with made-up images standing in for those that need a download."""
     from fdsim.studies.plan import plan_study
     from fdsim.studies.study_file import load_study
 
@@ -95,5 +95,5 @@ def test_the_papers_files_name_their_command_and_are_sound(path: Path, tmp_path:
     assert f"fdsim study {name}" in head
     images = ["data.kind=synthetic", "data.shape=[3,32,32]", "data.train_samples=50000"]
     plan = plan_study(load_study(path, ["study.seeds=2", *images]))
-    assert len(plan.cells) >= 2
-    assert all(len(cell.scenario.strategies) >= 4 for cell in plan.cells)
+    assert len(plan.trials) >= 2
+    assert all(len(trial.scenario.strategies) >= 4 for trial in plan.trials)

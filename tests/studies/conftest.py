@@ -67,18 +67,18 @@ def write_study(tmp_path: Path) -> StudyWriter:
 
 @pytest.fixture(scope="session")
 def tables_of() -> Callable[[Path], Tables]:
-    """Read every table of every cell of a study, but for real times, which no two runs share."""
+    """Read every table of every trial of a study, but for real times, which no two runs share."""
 
     def read(study: Path) -> Tables:
         from fdsim.studies.folder import read_study
         from fdsim.telemetry.reader import open_run
 
         found: Tables = {}
-        for cell in read_study(study)["cells"]:
-            run = open_run(study / cell["folder"])
+        for trial in read_study(study)["trials"]:
+            run = open_run(study / trial["folder"])
             assert run.status == "complete"
             tables = {"rounds": run.rounds, "clients": run.clients, "trace": run.trace}
-            found[cell["scenario_hash"]] = {
+            found[trial["scenario_hash"]] = {
                 name: table.drop(columns=[c for c in table.columns if c.startswith("wall_")])
                 for name, table in tables.items()
             }
@@ -94,9 +94,9 @@ def same_tables() -> Callable[[Tables, Tables], None]:
     def check(left: Tables, right: Tables) -> None:
         assert left.keys() == right.keys()
         assert left
-        for cell, tables in left.items():
+        for trial, tables in left.items():
             for name, table in tables.items():
-                pd.testing.assert_frame_equal(table, right[cell][name], check_exact=True)
+                pd.testing.assert_frame_equal(table, right[trial][name], check_exact=True)
                 assert len(table)
 
     return check

@@ -1,4 +1,4 @@
-"""Grid × zip × cases × seeds, each cell checked before any of them runs."""
+"""Grid × zip × cases × seeds, each trial checked before any of them runs."""
 
 from __future__ import annotations
 
@@ -31,53 +31,56 @@ def test_every_combination_is_planned_once(write_study: Any) -> None:
     plan = plan_study(load_study(write_study(WHOLE)))
     seen = {
         (
-            cell.case,
-            cell.scenario.training.batch_size,
-            cell.scenario.training.learning_rate,
-            cell.settings["participation.alpha"],
-            cell.seed,
+            trial.case,
+            trial.scenario.training.batch_size,
+            trial.scenario.training.learning_rate,
+            trial.settings["participation.alpha"],
+            trial.seed,
         )
-        for cell in plan.cells
+        for trial in plan.trials
     }
-    assert len(plan.cells) == len(seen) == 2 * 2 * 2 * 2
+    assert len(plan.trials) == len(seen) == 2 * 2 * 2 * 2
     assert {(batch, rate) for _, batch, rate, _, _ in seen} == {(5, 0.05), (10, 0.1)}
-    assert {cell.scenario.training.proximal_mu for cell in plan.cells if cell.case == "proximal"} == {0.2}
-    assert {cell.scenario.training.proximal_mu for cell in plan.cells if cell.case == "plain"} == {0.0}
-    assert len({cell.id for cell in plan.cells}) == len(plan.cells)
+    assert {trial.scenario.training.proximal_mu for trial in plan.trials if trial.case == "proximal"} == {0.2}
+    assert {trial.scenario.training.proximal_mu for trial in plan.trials if trial.case == "plain"} == {0.0}
+    assert len({trial.id for trial in plan.trials}) == len(plan.trials)
 
 
 def test_seeds_count_from_the_base_or_are_listed(write_study: Any) -> None:
     counted = plan_study(load_study(write_study('[study]\nbase = "base.toml"\nseeds = 3\n')))
     listed = plan_study(load_study(write_study('[study]\nbase = "base.toml"\nseeds = [7, 3]\n')))
-    assert [cell.seed for cell in counted.cells] == [1, 2, 3]
-    assert [cell.seed for cell in listed.cells] == [7, 3]
+    assert [trial.seed for trial in counted.trials] == [1, 2, 3]
+    assert [trial.seed for trial in listed.trials] == [7, 3]
 
 
-def test_cells_are_known_by_what_they_run(write_study: Any) -> None:
-    """Adding a value, or writing the sweep in another order, leaves every other cell its id's hash."""
+def test_trials_are_known_by_what_they_run(write_study: Any) -> None:
+    """Adding a value, or writing the sweep in another order, leaves every other trial its id's hash."""
     first = plan_study(
         load_study(write_study('[study]\nbase = "base.toml"\n[study.grid]\nrounds = [3, 4]\n'))
     )
     second = plan_study(
         load_study(write_study('[study]\nbase = "base.toml"\n[study.grid]\nrounds = [5, 4, 3]\n'))
     )
-    assert {cell.id for cell in first.cells} < {cell.id for cell in second.cells}
+    assert {trial.id for trial in first.trials} < {trial.id for trial in second.trials}
 
 
-def test_cells_that_differ_in_learning_alone_share_a_trace(write_study: Any) -> None:
+def test_trials_that_differ_in_learning_alone_share_a_trace(write_study: Any) -> None:
     study = (
         '[study]\nbase = "base.toml"\nseeds = 2\n[study.grid]\n"training.learning_rate" = [0.05, 0.1, 0.2]\n'
     )
     plan = plan_study(load_study(write_study(study)))
-    assert len(plan.cells) == 6
+    assert len(plan.trials) == 6
     assert plan.traces == 2
 
 
-def test_one_strategy_per_cell_splits_runs_and_shares_traces(write_study: Any) -> None:
+def test_one_strategy_per_trial_splits_runs_and_shares_traces(write_study: Any) -> None:
     plan = plan_study(
-        load_study(write_study('[study]\nbase = "base.toml"\nseeds = 2\none_strategy_per_cell = true\n'))
+        load_study(write_study('[study]\nbase = "base.toml"\nseeds = 2\none_strategy_per_trial = true\n'))
     )
-    assert [[s.label for s in cell.scenario.strategies] for cell in plan.cells] == [["dropout"], ["fdms"]] * 2
+    assert [[s.label for s in trial.scenario.strategies] for trial in plan.trials] == [
+        ["dropout"],
+        ["fdms"],
+    ] * 2
     assert plan.traces == 2
 
 
@@ -87,30 +90,30 @@ def test_tables_can_be_swept_and_merge_where_the_kind_stays(write_study: Any) ->
         '"data.partition" = [{ kind = "iid" }, { kind = "clustered", samples_per_client = 15 }]\n'
     )
     plan = plan_study(load_study(write_study(study)))
-    partitions = [cell.scenario.as_tables()["data"]["partition"] for cell in plan.cells]
+    partitions = [trial.scenario.as_tables()["data"]["partition"] for trial in plan.trials]
     assert partitions[0]["kind"] == "iid"
     assert partitions[1]["clusters"] == 3
     assert partitions[1]["samples_per_client"] == 15
 
 
-def test_the_resolved_file_plans_the_same_cells(write_study: Any) -> None:
+def test_the_resolved_file_plans_the_same_trials(write_study: Any) -> None:
     path = write_study(WHOLE)
     plan = plan_study(load_study(path))
     again = path.with_name("again.toml")
     again.write_text(plan.resolved_toml())
     assert "base" not in tomllib.loads(plan.resolved_toml())["study"]
-    assert [cell.id for cell in plan_study(load_study(again)).cells] == [cell.id for cell in plan.cells]
+    assert [trial.id for trial in plan_study(load_study(again)).trials] == [trial.id for trial in plan.trials]
 
 
 def test_one_of_each_trace_goes_first_then_the_long_ones(write_study: Any) -> None:
     study = '[study]\nbase = "base.toml"\nseeds = 2\n[study.grid]\n"training.learning_rate" = [0.05, 0.1]\n'
     plan = plan_study(load_study(write_study(study)))
-    order = in_good_order(plan.cells)
-    assert len({cell.trace_key for cell in order[:2]}) == 2
+    order = in_good_order(plan.trials)
+    assert len({trial.trace_key for trial in order[:2]}) == 2
     longer = plan_study(
         load_study(write_study('[study]\nbase = "base.toml"\n[study.grid]\nrounds = [3, 9, 5]\n'))
     )
-    assert [cell.scenario.rounds for cell in in_good_order(longer.cells)] == [9, 5, 3]
+    assert [trial.scenario.rounds for trial in in_good_order(longer.trials)] == [9, 5, 3]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +127,7 @@ def test_one_of_each_trace_goes_first_then_the_long_ones(write_study: Any) -> No
         ('"nonsense.key" = [1]', ["study.toml, line 4", "nonsense: there is no such key"]),
         ('"strategies.7.name" = ["x"]', ["study.toml, line 4", "'7' is not one of the 2 entries"]),
         ('"rounds.deeper" = [1]', ["study.toml, line 4", "nothing called 'deeper'"]),
-        ("rounds = [3, 3]", ["two cells are the same run"]),
+        ("rounds = [3, 3]", ["two trials are the same run"]),
         ('"net.kind" = ["mlp", "mpl"]', ["no net called 'mpl' (did you mean 'mlp'?)", "kind=mpl"]),
         ('"participation.clients" = [6, 5000]', ["5000", "clients=5000"]),
         (
@@ -134,7 +137,7 @@ def test_one_of_each_trace_goes_first_then_the_long_ones(write_study: Any) -> No
         ('"training.batch_size" = [5, -1]', ["training.batch_size: -1 must be greater than 0"]),
     ],
 )
-def test_a_wrong_cell_is_found_before_anything_runs(write_study: Any, grid: str, told: list[str]) -> None:
+def test_a_wrong_trial_is_found_before_anything_runs(write_study: Any, grid: str, told: list[str]) -> None:
     path = write_study(f'[study]\nbase = "base.toml"\n[study.grid]\n{grid}\n')
     with pytest.raises(InputError) as error:
         plan_study(load_study(path))

@@ -51,9 +51,9 @@ def test_results_go_to_a_url(tmp_path: Path, url: str) -> None:
     run, where = _run(tmp_path / "run"), url.format(tmp_path / "store")
     remote = RemoteFolder(where)
     remote.check()
-    remote.put(run, "cells/one")
+    remote.put(run, "trials/one")
     files, root = fsspec.url_to_fs(where)
-    found = {name.split("cells/one/")[1] for name in files.find(root)}
+    found = {name.split("trials/one/")[1] for name in files.find(root)}
     assert found == _files(run) - {".tmp/x", ".lock"}
 
 
@@ -63,4 +63,4 @@ def test_a_url_that_cannot_be_written_to_is_told_before_and_during(tmp_path: Pat
     with pytest.raises(InputError, match="results cannot be written there"):
         remote.check()
     with pytest.raises(StorageError, match="results cannot be written there"):
-        remote.put(_run(tmp_path / "run"), "cells/one")
+        remote.put(_run(tmp_path / "run"), "trials/one")

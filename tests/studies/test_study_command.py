@@ -42,7 +42,7 @@ def test_from_plan_to_comparison(
         ["study", path, "--out", str(out), "--dry-run", "--workers", "2"], monkeypatch, capsys
     )
     assert code == 0
-    assert "4 cells (2 seeds), 8 strategy runs, 2 traces; 0 complete, 4 to run" in told
+    assert "4 trials (2 seeds), 8 strategy runs, 2 traces; 0 complete, 4 to run" in told
     assert "with 2 at a time" in told
     assert told.count("(shared)") == 2
     assert not out.exists()
@@ -56,7 +56,7 @@ def test_from_plan_to_comparison(
 
     code, told = fdsim_says(["study", path, "--out", str(out)], monkeypatch, capsys)
     assert code == 0
-    assert "4 of 4 cells are complete already" in told
+    assert "4 of 4 trials already complete" in told
 
     study = fdsim.open_study(out)
     rounds = study.rounds
@@ -89,7 +89,7 @@ def test_from_plan_to_comparison(
     assert set(table["target_accuracy"]) == {0.3}
     assert table["same_trace"].all()
 
-    runs = [str(out / cell["folder"]) for cell in read_study(out)["cells"]]
+    runs = [str(out / trial["folder"]) for trial in read_study(out)["trials"]]
     code, told = fdsim_says(["compare", *runs], monkeypatch, capsys)
     assert code == 0
     assert "training.proximal_mu = 0.5" in told
@@ -147,7 +147,7 @@ def test_a_damaged_plan_is_named(tmp_path: Path, write_study: Any, monkeypatch: 
     code, text = fdsim_says(["study", str(write_study(STUDY)), "--out", str(out)], monkeypatch, capsys)
     assert code == 2
     assert "study.json: the file is damaged" in text
-    (out / "study.json").write_text(json.dumps({"study_version": 99, "cells": []}))
+    (out / "study.json").write_text(json.dumps({"study_version": 99, "trials": []}))
     code, text = fdsim_says(["study", str(write_study(STUDY)), "--out", str(out)], monkeypatch, capsys)
     assert code == 2
     assert "written by a newer fdsim" in text

@@ -1,4 +1,4 @@
-"""What a study gains from a second core: the ratio of two ways to run the same cells, measured side by side."""
+"""What a study gains from a second core: the ratio of two ways to run the same trials, measured side by side."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fdsim.studies.launch import StudyChoices, run_plan
 from fdsim.studies.plan import plan_study
 from fdsim.studies.study_file import load_study
 
-#: 24 cells of a second or two each: long enough for work to count, short enough for starting up to count as well.
+#: 24 trials of a second or two each: long enough for work to count, short enough for starting up to count as well.
 STUDY = """
 [study]
 base = "quickstart.toml"
@@ -30,11 +30,11 @@ QUICKSTART = Path(__file__).resolve().parent.parent.parent / "scenarios" / "quic
 @pytest.mark.benchmark
 @pytest.mark.skipif(usable_cores() < 2, reason="there is one core")
 def test_a_study_uses_both_cores(tmp_path: Path, tables_of: Any, same_tables: Any) -> None:
-    """24 cells on two workers take at most 0.6 of the time they take one after another in one process."""
+    """24 trials on two workers take at most 0.6 of the time they take one after another in one process."""
     (tmp_path / "quickstart.toml").write_text(QUICKSTART.read_text())
     (tmp_path / "study.toml").write_text(STUDY)
     plan = plan_study(load_study(tmp_path / "study.toml", ["rounds=20"]))
-    assert len(plan.cells) == 24
+    assert len(plan.trials) == 24
 
     took_s = {}
     for workers in (2, 1):
@@ -42,6 +42,6 @@ def test_a_study_uses_both_cores(tmp_path: Path, tables_of: Any, same_tables: An
         run_plan(plan, tmp_path / str(workers), StudyChoices(workers=workers))
         took_s[workers] = time.perf_counter() - began_s
     ratio = took_s[2] / took_s[1]
-    print(f"24 cells: {took_s[1]:.1f} s in one process, {took_s[2]:.1f} s in two: ratio {ratio:.2f}")
+    print(f"24 trials: {took_s[1]:.1f} s in one process, {took_s[2]:.1f} s in two: ratio {ratio:.2f}")
     same_tables(tables_of(tmp_path / "2"), tables_of(tmp_path / "1"))
     assert ratio <= 0.6

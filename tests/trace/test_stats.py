@@ -7,20 +7,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from fdsim.cli.trace import app
 from fdsim.participation.base import ParticipationSetting
-from fdsim.participation.markov import Markov
+from fdsim.participation.simple import Markov
 from fdsim.trace import Cause, plain_round, write_trace
-from fdsim.trace.intervals import intersection, joined, on_at, total_s
-from fdsim.trace.sessions import Observation, leave_within, session_stats
-from fdsim.trace.stats import trace_stats
-from fdsim.trace.stats_table import stats_rows
-
-DAY = 86_400.0
+from fdsim.trace.stats import stats_rows, trace_stats
 
 
 def test_a_hand_counted_trace(tmp_path: Path) -> None:
@@ -37,9 +30,9 @@ def test_a_hand_counted_trace(tmp_path: Path) -> None:
     assert found.participation.tolist() == pytest.approx([0.75, 0.5, 0.0])
     assert found.never_frac == pytest.approx(1 / 3)
     assert found.empty_rounds == 1
-    assert found.present_runs == {1: 3, 2: 1}
-    assert found.absent_runs == {1: 3, 4: 1}
-    # Present in rounds 0..2: client 0 twice, client 1 once; absent next: client 0 after round 1, client 1 after 1.
+    assert found.completed_runs == {1: 3, 2: 1}
+    assert found.missed_runs == {1: 3, 4: 1}
+    # Completed in rounds 0..2: client 0 twice, client 1 once; missed next: client 0 after round 1, client 1 after 1.
     assert found.leave_within[1] == pytest.approx(2 / 3)
     assert found.by_hour[:4].tolist() == pytest.approx([1 / 3, 2 / 3, 0, 2 / 3])
     # Client 1 has client 0 in round 0; client 2 never has a friend; in round 2 nobody does.
@@ -56,31 +49,6 @@ def test_a_markov_chain_has_the_autocorrelation_of_theory(tmp_path: Path) -> Non
     assert found.autocorrelation[:3].tolist() == pytest.approx([0.7, 0.49, 0.343], abs=0.03)
     assert found.leave_within[1] == pytest.approx(0.1, abs=0.01)
     assert found.leave_within[3] == pytest.approx(1 - 0.9**3, abs=0.02)
-
-
-def test_sessions_by_hand() -> None:
-    """One device on 0–6 h of one day, one never."""
-    on = Observation(0.0, DAY, np.array([[0.0, 6 * 3600.0]]))
-    off = Observation(0.0, DAY, np.empty((0, 2)))
-    found = session_stats([on, off])
-    assert (found.mean_frac, found.never_frac) == (0.125, 0.5)
-    assert found.by_hour == (0.5,) * 6 + (0.0,) * 18
-    assert found.leave_within[600.0] == pytest.approx(600 / 21_600)
-    assert leave_within(np.array([100.0, 300.0]), 200.0) == pytest.approx(150 / 200)
-
-
-intervals = st.lists(st.integers(0, 100), min_size=0, max_size=16, unique=True).map(
-    lambda edges: np.array(sorted(edges)[: len(edges) // 2 * 2], dtype=float).reshape(-1, 2)
-)
-
-
-@given(intervals, intervals)
-def test_interval_arithmetic_agrees_with_counting_seconds(a: np.ndarray, b: np.ndarray) -> None:
-    seconds = np.arange(100) + 0.5
-    both = intersection(a, b)
-    np.testing.assert_array_equal(on_at(both, seconds), on_at(a, seconds) & on_at(b, seconds))
-    assert total_s(both) == on_at(both, seconds).sum()
-    np.testing.assert_array_equal(on_at(joined(a), seconds), on_at(a, seconds))
 
 
 def test_the_command_shows_and_writes_the_same_numbers(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ window.fdsimBuilders = (() => {
     const low = all.reduce((a, b) => Math.min(a, b), Infinity), high = all.reduce((a, b) => Math.max(a, b), -Infinity), step = (high - low) / 40 || 1;
     return {
       traces: kinds.map((kind, index) => ({ type: "histogram", name: kind.name, x: found[index], xaxis: "x2", yaxis: "y2", xbins: { start: low, end: high + step, size: step }, histnorm: "percent", marker: { color: kind.colour, line: { width: 0 } }, hovertemplate: kind.name + "<br>R %{x}: <b>%{y:.1f}%</b> of the pairs<extra></extra>" })),
-      xaxis: { title: words.unit }, yaxis: { title: "share of the pairs (%)", rangemode: "tozero" },
+      xaxis: { title: words.unit }, yaxis: { title: "fraction of pairs (%)", rangemode: "tozero" },
     };
   }
   // Who stands in most often?

@@ -1,21 +1,21 @@
-// Builders for the fleet: who was there, one round as a Gantt chart, one device over the days.
+// Builders for the fleet: outcomes, one round as a Gantt chart, one device over the days.
 "use strict";
 (() => {
   const { unpack, esc } = window.fdsimBuilders.tools;
 
   // ---- client × round map; codes count through payload.words
   const ORDERS = {
-    availability: (m) => (a, b) => m.availability[b] - m.availability[a] || a - b,
-    cluster: (m) => (a, b) => m.cluster[a] - m.cluster[b] || m.availability[b] - m.availability[a],
-    device: (m) => (a, b) => m.device[a] - m.device[b] || m.availability[b] - m.availability[a],
+    completion: (m) => (a, b) => m.completion[b] - m.completion[a] || a - b,
+    cluster: (m) => (a, b) => m.cluster[a] - m.cluster[b] || m.completion[b] - m.completion[a],
+    device: (m) => (a, b) => m.device[a] - m.device[b] || m.completion[b] - m.completion[a],
     client: () => (a, b) => a - b,
   };
-  function presence(payload, choice) {
+  function outcomes(payload, choice) {
     const codes = unpack(payload.codes);
     const [clients, rounds] = payload.codes.shape;
     const order = Array.from({ length: clients }, (_, i) => i).sort(ORDERS[choice.sort](payload));
     const words = payload.words.map((w) => esc(w.text));
-    const about = order.map((i) => "client " + payload.client[i] + (payload.cluster ? " · cluster " + payload.cluster[i] : "") + " · " + esc(payload.devices[payload.device[i]]) + "<br>took part in " + (100 * payload.availability[i]).toFixed(1) + " % of its rounds");
+    const about = order.map((i) => "client " + payload.client[i] + (payload.cluster ? " · cluster " + payload.cluster[i] : "") + " · " + esc(payload.devices[payload.device[i]]) + "<br>completed " + (100 * payload.completion[i]).toFixed(1) + " % of its rounds");
     const z = [], text = [];
     for (const i of order) {
       const row = codes.subarray(i * rounds, (i + 1) * rounds);
@@ -36,14 +36,17 @@
       }],
       layout: {
         xaxis: { title: "round", showgrid: false }, shapes: groups.slice(1).map((g) => ({ type: "line", xref: "paper", x0: 0, x1: 1, y0: g.from - 0.5, y1: g.from - 0.5, line: { color: "@surface", width: 3 } })),
-        yaxis: { title: groups.length ? "" : "client, " + (choice.sort === "client" ? "by number" : "most present first"), autorange: false, range: [clients - 0.5, -0.5], showgrid: false, tickvals: ticks, ticktext: groups.length ? groups.map((g) => esc(g.name)) : ticks.map((t) => String(payload.client[order[t]])) },
+        yaxis: { title: groups.length ? "" : "client, " + (choice.sort === "client" ? "by number" : "highest completion rate first"), autorange: false, range: [clients - 0.5, -0.5], showgrid: false, tickvals: ticks, ticktext: groups.length ? groups.map((g) => esc(g.name)) : ticks.map((t) => String(payload.client[order[t]])) },
       },
       legend: payload.words.filter((w, i) => present.has(i)).map((w) => ({ text: w.text, colour: w.colour })),
       height: Math.max(300, Math.min(640, 120 + 16 * clients)),
       table: {
-        columns: ["client", "cluster", "device", "round", "what"],
+        columns: ["client", "cluster", "device", "round", "outcome", "cause"],
         rows: function* rows() {
-          for (const i of order) for (let r = 0; r < rounds; r += 1) yield [payload.client[i], payload.cluster ? payload.cluster[i] : null, payload.devices[payload.device[i]], payload.rounds[r], payload.words[codes[i * rounds + r]].text];
+          for (const i of order) for (let r = 0; r < rounds; r += 1) {
+            const word = payload.words[codes[i * rounds + r]];
+            yield [payload.client[i], payload.cluster ? payload.cluster[i] : null, payload.devices[payload.device[i]], payload.rounds[r], word.outcome, word.cause];
+          }
         },
       },
     };
@@ -82,7 +85,7 @@
       const word = payload.causes[cause];
       traces.push({
         type: "scatter", mode: "markers", name: word.text, x: broken.map((i) => column.end[i]), y: broken.map((i) => rows.indexOf(i)), marker: { symbol: "x", size: n > 80 ? 6 : 9, color: word.colour, line: { width: 0 } },
-        text: broken.map((i) => name(i) + "</b><br>" + word.text + " in " + payload.phases[column.phase[i]] + ", " + Math.round(100 * column.progress[i]) + " % of its training done"), hovertemplate: "<b>%{text}<br>after %{x:.1f} s<extra></extra>",
+        text: broken.map((i) => name(i) + "</b><br>" + word.text + " in " + payload.phases[column.phase[i]].text + ", " + Math.round(100 * column.progress[i]) + " % of its training done"), hovertemplate: "<b>%{text}<br>after %{x:.1f} s<extra></extra>",
       });
     }
     const step = Math.max(1, Math.ceil(n / 30));
@@ -97,7 +100,7 @@
         shapes: limit && limit <= 1.03 * longest ? [{ type: "line", x0: limit, x1: limit, yref: "paper", y0: 0, y1: 1, line: { color: "@ink", width: 1.4, dash: "dash" } }] : [],
         annotations: [
           ...(limit && limit <= 1.03 * longest ? [{ x: limit, y: 1, yref: "paper", yanchor: "bottom", text: "deadline", showarrow: false, font: { size: 12, color: "@soft" } }] : []),
-          ...(n ? [] : [{ x: 0.5, y: 0.5, xref: "paper", yref: "paper", text: "nobody was asked in this round", showarrow: false, font: { color: "@soft" } }]),
+          ...(n ? [] : [{ x: 0.5, y: 0.5, xref: "paper", yref: "paper", text: "no client was selected in this round", showarrow: false, font: { color: "@soft" } }]),
         ],
         margin: { l: 8, r: 16, t: 34, b: 8 },
       },
@@ -105,7 +108,7 @@
       table: {
         columns: ["round", "client", "outcome", "cause", "phase", "progress", "start_s", "download_s", "train_s", "upload_s", "end_s"],
         rows: function* out() {
-          for (const i of rows) yield [payload.rounds[choice.round], column.client[i], column.outcome[i] ? "dropped" : "completed", column.outcome[i] ? payload.causes[column.cause[i]].text : null, payload.phases[column.phase[i]], column.progress[i], ...["start", ...PHASES, "end"].map((key) => column[key][i])];
+          for (const i of rows) yield [payload.rounds[choice.round], column.client[i], column.outcome[i] ? "dropped" : "completed", column.outcome[i] ? payload.causes[column.cause[i]].name : null, payload.phases[column.phase[i]].name, column.progress[i], ...["start", ...PHASES, "end"].map((key) => column[key][i])];
         },
       },
     };
@@ -142,5 +145,5 @@
     return { traces, layout, height: 160 + 110 * payload.rows.length, table: { columns: ["what", "hours", "value"], rows: function* rows() { yield* states; } } };
   }
 
-  Object.assign(window.fdsimBuilders, { presence, gantt, day });
+  Object.assign(window.fdsimBuilders, { outcomes, gantt, day });
 })();

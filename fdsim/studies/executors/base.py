@@ -1,4 +1,4 @@
-"""What an executor is: a place with room for some cells at a time, that says what becomes of them."""
+"""The executor protocol: runs a number of trials at a time and reports events."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
-from fdsim.studies.trial import CellJob
+from fdsim.studies.trial import TrialJob
 
 
 @dataclass(frozen=True)
 class Started:
-    """A cell has begun, at a place worth naming when it goes wrong."""
+    """A trial has started, at a place worth naming if it fails."""
 
-    cell: str
+    trial: str
     where: str
 
 
 @dataclass(frozen=True)
 class Advanced:
-    """A share of a cell is done."""
+    """A fraction of a trial is done."""
 
-    cell: str
+    trial: str
     frac: float
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A cell is complete."""
+    """A trial is complete."""
 
-    cell: str
+    trial: str
     wall_s: float
 
 
 @dataclass(frozen=True)
 class Failed:
-    """A cell did not end well; `again` says whether another try could."""
+    """A trial failed; `again` tells whether a retry could succeed."""
 
-    cell: str
+    trial: str
     message: str
     again: bool = True
 
@@ -47,17 +47,17 @@ Event = Started | Advanced | Ended | Failed
 
 
 class Executor(Protocol):
-    """Runs cells somewhere. Used as a context manager; leaving it stops whatever still runs."""
+    """Runs trials. Used as a context manager; leaving it stops those still running."""
 
     @property
     def slots(self) -> int:
-        """How many cells can run at the same time, now."""
+        """How many trials can currently run at the same time."""
 
-    def submit(self, job: CellJob) -> None:
-        """Take a cell; never more than `slots` at a time are given."""
+    def submit(self, job: TrialJob) -> None:
+        """Start a trial; callers keep to `slots` at a time."""
 
     def wait(self, timeout_s: float) -> Sequence[Event]:
-        """Return what happened, after `timeout_s` at the latest."""
+        """Return the events so far, after `timeout_s` at the latest."""
 
     def __enter__(self) -> Executor: ...
     def __exit__(

@@ -1,4 +1,4 @@
-"""The local executor: worker processes on this machine, each with its share of the cores and a GPU in turn."""
+"""The local executor: worker processes on this machine, each with its own cores and, in turn, a GPU."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from typing import Any
 from fdsim.distributed.cluster import usable_cores
 from fdsim.errors import InputError
 from fdsim.studies.executors.base import Advanced, Ended, Event, Failed, Started
-from fdsim.studies.trial import CellJob
+from fdsim.studies.trial import TrialJob
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _GRACE_S = 5.0
-_LOG_LINES_TOLD = 3
+_LOG_LINES_SHOWN = 3
 
 
 @dataclass
 class _Worker:
-    """A process, the cell it is at, and what of its answers has arrived."""
+    """A process, its current trial, and what was received of its messages."""
 
     slot: int
     process: subprocess.Popen[bytes]
     log: Path
-    cell: str | None = None
+    trial: str | None = None
     received: bytes = field(default=b"")
 
 
 @dataclass(frozen=True)
 class LocalChoices:
-    """How many workers, and what each may use."""
+    """How many workers, and the resources of each."""
 
     workers: int | None = None
-    """As many as the cores, or GPUs, have room for if not given."""
+    """As many as fit on the cores, or GPUs, if not given."""
     threads_per_run: int = 1
     gpus_per_run: float | None = None
     gpus: tuple[str, ...] = ()
@@ -51,13 +51,13 @@ class LocalChoices:
 
 
 class LocalExecutor:
-    """Keeps worker processes alive from cell to cell, and replaces one that died or in which a cell failed."""
+    """Keeps worker processes alive from trial to trial, and replaces one that died or in which a trial failed."""
 
     def __init__(self, choices: LocalChoices, logs: Path) -> None:
         self._choices, self._logs = choices, logs
         self._slots = choices.workers or _room(choices)
         if self._slots < 1:
-            raise InputError("workers", f"{self._slots} workers run nothing", "give at least 1")
+            raise InputError("workers", f"{self._slots} workers cannot run anything", "give at least 1")
         self._workers: dict[int, _Worker] = {}
         self._selector = selectors.DefaultSelector()
         self._happened: list[Event] = []
@@ -67,23 +67,23 @@ class LocalExecutor:
         """The number of worker processes."""
         return self._slots
 
-    def submit(self, job: CellJob) -> None:
-        """Give a cell to an idle worker, starting one where none is."""
-        idle = next((w for w in self._workers.values() if w.cell is None), None)
+    def submit(self, job: TrialJob) -> None:
+        """Give a trial to an idle worker, starting one if there is none."""
+        idle = next((w for w in self._workers.values() if w.trial is None), None)
         worker = idle or self._start(min(set(range(self._slots)) - set(self._workers)))
-        worker.cell = job.cell
+        worker.trial = job.trial
         line = json.dumps(dataclasses.asdict(job)) + "\n"
-        self._happened.append(Started(job.cell, f"worker {worker.slot}, process {worker.process.pid}"))
+        self._happened.append(Started(job.trial, f"worker {worker.slot}, process {worker.process.pid}"))
         try:
             if worker.process.stdin is not None:
                 worker.process.stdin.write(line.encode())
                 worker.process.stdin.flush()
         except BrokenPipeError:
-            # It died while idle; its end is noticed, and the cell given to another, in `wait`.
+            # It died while idle; `wait` notices, and the trial goes to another.
             return
 
     def wait(self, timeout_s: float) -> Sequence[Event]:
-        """Collect what workers have said, and notice those that died."""
+        """Collect the workers' messages, and notice those that died."""
         ready = self._selector.select(0 if self._happened else timeout_s)
         for key, _ in ready:
             worker: _Worker = key.data
@@ -100,25 +100,25 @@ class LocalExecutor:
 
     def _heard(self, worker: _Worker, message: dict[str, Any]) -> None:
         if "frac" in message:
-            self._happened.append(Advanced(message["cell"], message["frac"]))
+            self._happened.append(Advanced(message["trial"], message["frac"]))
             return
-        worker.cell = None
+        worker.trial = None
         if "error" in message:
-            self._happened.append(Failed(message["cell"], message["error"], again=message["again"]))
-            # Another try deserves a process that nothing has happened in.
+            self._happened.append(Failed(message["trial"], message["error"], again=message["again"]))
+            # A retry gets a fresh process.
             self._stop([worker])
         else:
-            self._happened.append(Ended(message["cell"], message["wall_s"]))
+            self._happened.append(Ended(message["trial"], message["wall_s"]))
 
     def _bury(self, worker: _Worker) -> None:
         code = worker.process.wait()
-        if worker.cell is not None:
+        if worker.trial is not None:
             how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
             last = _last_lines(worker.log)
             self._happened.append(
-                Failed(worker.cell, f"its worker process ended ({how})" + (f": {last}" if last else ""))
+                Failed(worker.trial, f"its worker process ended ({how})" + (f": {last}" if last else ""))
             )
-            worker.cell = None
+            worker.trial = None
         self._forget(worker)
 
     def _forget(self, worker: _Worker) -> None:
@@ -133,7 +133,7 @@ class LocalExecutor:
         self._logs.mkdir(parents=True, exist_ok=True)
         log = self._logs / f"worker-{slot}.log"
         environment = {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, str(self._choices.threads_per_run))}
-        # The worker finds what this process finds, fdsim itself included, however it was put on the path.
+        # The worker imports what this process can, fdsim included, however it came to be on the path.
         environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
         if self._choices.gpus:
             environment["CUDA_VISIBLE_DEVICES"] = self._choices.gpus[slot % len(self._choices.gpus)]
@@ -151,7 +151,7 @@ class LocalExecutor:
         return worker
 
     def _stop(self, workers: list[_Worker]) -> None:
-        """Close the workers' input, which ends them; those that do not listen are killed."""
+        """Close the workers' input, which ends them; those that do not react are killed."""
         for worker in workers:
             self._forget(worker)
         give_up_s = time.monotonic() + _GRACE_S
@@ -179,7 +179,7 @@ def _room(choices: LocalChoices) -> int:
 
 
 def visible_gpus() -> tuple[str, ...]:
-    """The GPUs this process may use, found without loading torch."""
+    """Return the GPUs this process may use, without loading torch."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         return tuple(name.strip() for name in named.split(",") if name.strip() and name.strip() != "-1")
@@ -200,7 +200,7 @@ def _last_lines(log: Path) -> str:
     with open(log, "rb") as file:
         file.seek(max(0, log.stat().st_size - 2000))
         lines = file.read().decode("utf-8", "replace").splitlines()
-    return " | ".join(line.strip() for line in lines[-_LOG_LINES_TOLD:] if line.strip())
+    return " | ".join(line.strip() for line in lines[-_LOG_LINES_SHOWN:] if line.strip())
 
 
 def _close(pipe: Any) -> None:

@@ -1,4 +1,4 @@
-"""The Ray executor: cells as tasks on a cluster. Ray is imported here and nowhere else, and only when asked for."""
+"""The Ray executor: trials as tasks on a cluster. Ray is imported only when this executor is used."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from fdsim.distributed.cluster import connect, first_line
 from fdsim.errors import InputError
 from fdsim.scenario import hash_of, parse_scenario
 from fdsim.studies.executors.base import Ended, Event, Failed, Started
-from fdsim.studies.executors.ray_tasks import Answer, Delivery, make_trace_bytes, run_and_deliver
+from fdsim.studies.executors.ray_tasks import Delivery, TrialResult, make_trace_bytes, run_and_deliver
 from fdsim.studies.results import RemoteFolder, pack, unpack
-from fdsim.studies.trial import CellJob
-from fdsim.trace.cache import TraceCache, share
+from fdsim.studies.trial import TrialJob
+from fdsim.trace.cache import TraceCache, link_or_copy
 
 
 @dataclass(frozen=True)
 class RayChoices:
-    """Which cluster, and what one run may use of it."""
+    """Which cluster, and the resources of one run."""
 
     address: str | None = None
     """auto, host:port, ray://host:port; local, or None without RAY_ADDRESS, starts one on this machine."""
@@ -32,7 +32,7 @@ class RayChoices:
 
 
 class RayExecutor:
-    """Gives cells to a Ray cluster; what the cluster does to them, down to losing machines, comes back as events."""
+    """Gives trials to a Ray cluster; everything that happens to them, lost machines included, comes back as events."""
 
     def __init__(self, choices: RayChoices, study: Path) -> None:
         self._choices = choices
@@ -40,7 +40,7 @@ class RayExecutor:
         if self._delivery.results not in ("shared", "ship"):
             RemoteFolder(self._delivery.results).check()
         self._traces = TraceCache(study / "traces")
-        self._running: dict[Any, CellJob] = {}
+        self._running: dict[Any, TrialJob] = {}
         self._examples: dict[str, Any] = {}
         self._made: dict[str, Any] = {}
         self._bad_nodes: dict[str, str] = {}
@@ -66,13 +66,13 @@ class RayExecutor:
             return 1.0 if there else 0.0
         if not there:
             raise InputError(
-                "study.gpus_per_run", f"{wanted} of a GPU is wanted, but the cluster has none", "leave it out"
+                "study.gpus_per_run", f"{wanted} of a GPU per run, but the cluster has no GPU", "remove it"
             )
         return wanted
 
     @property
     def slots(self) -> int:
-        """How many cells the cluster, as it is now, has room for."""
+        """How many trials fit on the cluster as it is now."""
         import ray
 
         have = ray.cluster_resources()
@@ -81,8 +81,8 @@ class RayExecutor:
             room = min(room, int(have.get("GPU", 0.0) / gpus))
         return max(1, min(room, self._choices.workers or room))
 
-    def submit(self, job: CellJob) -> None:
-        """Start a cell as a task, after the trace it needs."""
+    def submit(self, job: TrialJob) -> None:
+        """Start a trial as a task, after the trace it needs."""
         import ray
 
         examples = self._examples_of(job)
@@ -93,18 +93,18 @@ class RayExecutor:
             job, self._delivery, examples, trace, None if begun is None else ray.put(begun)
         )
         self._running[task] = job
-        self._happened.append(Started(job.cell, "the cluster"))
+        self._happened.append(Started(job.trial, "the cluster"))
 
     @property
     def _ships(self) -> bool:
         return self._delivery.results != "shared"
 
-    def _placement(self, job: CellJob) -> dict[str, Any]:
-        """A cell that failed on one machine goes to another, if there is one."""
+    def _placement(self, job: TrialJob) -> dict[str, Any]:
+        """Place a trial that failed on one machine on another, if there is one."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        bad = self._bad_nodes.get(job.cell)
+        bad = self._bad_nodes.get(job.trial)
         if bad is None:
             return {}
         others = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != bad]
@@ -112,18 +112,18 @@ class RayExecutor:
             return {}
         return {"scheduling_strategy": NodeAffinitySchedulingStrategy(others[0], soft=True)}
 
-    def _examples_of(self, job: CellJob) -> Any:
-        """Put a data set into the object store once, for all cells that use it."""
+    def _examples_of(self, job: TrialJob) -> Any:
+        """Put a data set into the object store once, for all trials that use it."""
         import ray
 
         about = {key: value for key, value in job.scenario["data"].items() if key != "partition"}
         key = hash_of(about)
         if key not in self._examples:
-            self._examples[key] = ray.put(parse_scenario(job.scenario, job.cell).data.load())
+            self._examples[key] = ray.put(parse_scenario(job.scenario, job.trial).data.load())
         return self._examples[key]
 
-    def _trace_of(self, job: CellJob, examples: Any) -> Any:
-        """Return the trace as an object, made on the cluster once for all cells that share it."""
+    def _trace_of(self, job: TrialJob, examples: Any) -> Any:
+        """Return the trace as an object, made on the cluster once for all trials that share it."""
         if job.scenario.get("telemetry", {}).get("events"):
             return None
         key = job.trace_key
@@ -136,7 +136,7 @@ class RayExecutor:
         return self._made[key]
 
     def wait(self, timeout_s: float) -> Sequence[Event]:
-        """Collect the cells that ended, one way or another."""
+        """Collect the trials that ended."""
         import ray
 
         if self._running:
@@ -148,24 +148,23 @@ class RayExecutor:
         happened, self._happened = self._happened, []
         return happened
 
-    def _outcome(self, task: Any, job: CellJob) -> Event:
+    def _outcome(self, task: Any, job: TrialJob) -> Event:
         import ray
 
         try:
-            answer: Answer = ray.get(task)
+            result: TrialResult = ray.get(task)
         except ray.exceptions.RayError as error:
-            # Machines and processes come and go; the cell itself did nothing wrong.
-            return Failed(job.cell, f"lost by the cluster ({type(error).__name__}: {first_line(error)})")
-        if answer.packed is not None:
-            unpack(answer.packed, Path(job.folder))
-        if answer.error is not None:
-            self._bad_nodes[job.cell] = answer.node
-            return Failed(job.cell, f"{answer.error} (on {answer.where})", again=answer.again)
+            # Machines and processes come and go; the trial itself is not at fault.
+            return Failed(job.trial, f"lost by the cluster ({type(error).__name__}: {first_line(error)})")
+        if result.packed is not None:
+            unpack(result.packed, Path(job.folder))
+        if result.error is not None:
+            self._bad_nodes[job.trial] = result.node
+            return Failed(job.trial, f"{result.error} (on {result.where})", again=result.again)
         trace = Path(job.folder) / "trace.parquet"
         if trace.exists() and not self._traces.path_of(job.trace_key).exists():
-            self._traces.folder.mkdir(parents=True, exist_ok=True)
-            share(trace, self._traces.path_of(job.trace_key))
-        return Ended(job.cell, answer.wall_s)
+            link_or_copy(trace, self._traces.path_of(job.trace_key))
+        return Ended(job.trial, result.wall_s)
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
@@ -180,9 +179,9 @@ class RayExecutor:
 
 
 def name_among_studies(study: Path) -> str:
-    """Tell studies of one name in different folders apart."""
+    """Return a name that differs between studies of one name in different folders."""
     return f"{study.name}-{hash_of(str(study.resolve()))[:8]}"
 
 
-def _made_trace(job: CellJob, examples: Any) -> tuple[str, bytes]:
+def _made_trace(job: TrialJob, examples: Any) -> tuple[str, bytes]:
     return job.trace_key, make_trace_bytes(job, examples)

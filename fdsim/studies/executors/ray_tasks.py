@@ -1,4 +1,4 @@
-"""What happens on the machines of a Ray cluster: make a trace, run a cell, bring the results home.
+"""The tasks on the machines of a Ray cluster: make a trace, run a trial, deliver its results.
 
 Only plain values, NumPy arrays and bytes travel; the large ones through Ray's object store.
 """
@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 from fdsim.catalogue import import_also_from
 from fdsim.data.in_memory import holding
 from fdsim.errors import FdsimError, InputError
+from fdsim.files import complete_or_absent
 from fdsim.studies.results import RemoteFolder, pack, pack_small, unpack
-from fdsim.studies.trial import CellJob, run_cell
+from fdsim.studies.trial import TrialJob, run_trial
 from fdsim.trace.cache import TraceCache
 
 if TYPE_CHECKING:
@@ -32,21 +33,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Delivery:
-    """How a cell's results come home: "shared", "ship", or a URL; and where machines keep what is unfinished."""
+    """How a trial's results are delivered: "shared", "ship", or a URL; and where machines keep unfinished trials."""
 
     results: str
     study: str
-    """Names the study among the unfinished cells of this user on a machine."""
+    """Names the study among the unfinished trials of this user on a machine."""
 
     @property
     def scratch(self) -> Path:
-        """Where a machine keeps unfinished cells, so that a process that died there can be followed by another."""
+        """Where a machine keeps unfinished trials, so that another process can resume after one that died."""
         return Path(tempfile.gettempdir()) / f"fdsim-{getpass.getuser()}" / self.study
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What became of a cell."""
+class TrialResult:
+    """The result of a trial's task."""
 
     where: str
     node: str
@@ -56,8 +57,8 @@ class Answer:
     again: bool = True
 
 
-def make_trace_bytes(job: CellJob, examples: Examples) -> bytes:
-    """Simulate the trace of a cell and return its file."""
+def make_trace_bytes(job: TrialJob, examples: Examples) -> bytes:
+    """Simulate the trace of a trial and return its file."""
     from fdsim.prepare import prepare
     from fdsim.progress import Silent
     from fdsim.run import make_trace
@@ -70,9 +71,13 @@ def make_trace_bytes(job: CellJob, examples: Examples) -> bytes:
 
 
 def run_and_deliver(
-    job: CellJob, delivery: Delivery, examples: Examples, trace: tuple[str, bytes] | None, begun: bytes | None
-) -> Answer:
-    """Run a cell, or what is left of it, and deliver its folder. Exceptions of the cell are answers, not crashes."""
+    job: TrialJob,
+    delivery: Delivery,
+    examples: Examples,
+    trace: tuple[str, bytes] | None,
+    begun: bytes | None,
+) -> TrialResult:
+    """Run a trial, or what is left of it, and deliver its folder. Exceptions become results, not crashes."""
     import ray
 
     where = f"{socket.gethostname()}, process {os.getpid()}"
@@ -81,7 +86,7 @@ def run_and_deliver(
     local = job
     if delivery.results != "shared":
         scratch = delivery.scratch
-        local = dataclasses.replace(job, folder=str(scratch / job.cell), traces=str(scratch / "traces"))
+        local = dataclasses.replace(job, folder=str(scratch / job.trial), traces=str(scratch / "traces"))
     folder = Path(local.folder)
     try:
         if begun is not None and not (folder / "run.json").exists():
@@ -91,50 +96,48 @@ def run_and_deliver(
         with warnings.catch_warnings():
             # Arrays in the object store are read-only, and torch only ever reads them.
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-            run_cell(local, scenario=_scenario(local, examples))
-        packed = _deliver(folder, job.cell, delivery)
+            run_trial(local, scenario=_scenario(local, examples))
+        packed = _deliver(folder, job.trial, delivery)
     except FdsimError as error:
         again = not isinstance(error, InputError)
-        return Answer(where, node, error=str(error), again=again, packed=_unfinished(folder, delivery))
+        return TrialResult(where, node, error=str(error), again=again, packed=_unfinished(folder, delivery))
     except Exception as error:
         traceback.print_exc()
         told = f"{type(error).__name__}: {error}"
-        return Answer(where, node, error=told, packed=_unfinished(folder, delivery))
+        return TrialResult(where, node, error=told, packed=_unfinished(folder, delivery))
     if delivery.results != "shared":
         shutil.rmtree(folder, ignore_errors=True)
-    return Answer(where, node, wall_s=time.perf_counter() - began_s, packed=packed)
+    return TrialResult(where, node, wall_s=time.perf_counter() - began_s, packed=packed)
 
 
-def _scenario(job: CellJob, examples: Examples) -> Scenario:
+def _scenario(job: TrialJob, examples: Examples) -> Scenario:
     """Make the job's scenario, with its data taken from the object store instead of from disk or the network."""
     from fdsim.scenario import parse_scenario
 
     for place in job.import_from:
         import_also_from(Path(place))
-    scenario = parse_scenario(job.scenario, job.cell)
+    scenario = parse_scenario(job.scenario, job.trial)
     return scenario.model_copy(update={"data": holding(scenario.data, examples)})
 
 
 def _keep_trace(folder: Path, key: str, content: bytes) -> None:
     path = TraceCache(folder).path_of(key)
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".tmp", delete=False) as file:
-            file.write(content)
-        Path(file.name).replace(path)
+        with complete_or_absent(path) as temporary:
+            temporary.write_bytes(content)
 
 
-def _deliver(folder: Path, cell: str, delivery: Delivery) -> bytes | None:
+def _deliver(folder: Path, trial: str, delivery: Delivery) -> bytes | None:
     if delivery.results == "shared":
         return None
     if delivery.results == "ship":
         return pack(folder)
-    RemoteFolder(delivery.results).put(folder, f"cells/{cell}")
+    RemoteFolder(delivery.results).put(folder, f"trials/{trial}")
     return pack_small(folder)
 
 
 def _unfinished(folder: Path, delivery: Delivery) -> bytes | None:
-    """Send an unfinished cell home with its checkpoint, so that it can go on elsewhere."""
+    """Pack an unfinished trial with its checkpoint, so that it can be resumed elsewhere."""
     if delivery.results == "shared" or not (folder / "run.json").exists():
         return None
     return pack(folder)

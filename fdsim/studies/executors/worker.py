@@ -1,6 +1,6 @@
-"""A worker process of the local executor: takes cells from its standard input, one JSON line each, until that closes.
+"""A worker process of the local executor: reads trials from standard input, one JSON line each, until it closes.
 
-Cells are run one after another in the same process, so that starting Python and torch is paid for once. What cells
+Trials are run one after another in the same process, so that starting Python and torch is paid for once. What trials
 print goes to the log that is this process's standard error; standard output belongs to the driver.
 """
 
@@ -17,20 +17,20 @@ from contextlib import suppress
 from typing import Any, TextIO
 
 from fdsim.errors import FdsimError, InputError
-from fdsim.studies.trial import CellJob, run_cell
+from fdsim.studies.trial import TrialJob, run_trial
 
-#: How long a cell may take to close its files after the driver is gone or wants it to stop.
+#: How long a trial may take to close its files after the driver is gone or wants it to stop.
 _GRACE_S = 3.0
 
 
 class _Stop:
-    """Whether the driver wants this process to end, or has ended itself."""
+    """Whether the driver has asked this process to end, or has itself ended."""
 
     asked = False
 
 
 def main() -> None:
-    """Run cells until standard input closes."""
+    """Run trials until standard input closes."""
     answers = _take_standard_output()
     jobs: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
     stop = _Stop()
@@ -54,7 +54,7 @@ def _take_standard_output() -> TextIO:
 
 
 def _listen(jobs: queue.SimpleQueue[dict[str, Any] | None], stop: _Stop) -> None:
-    """Pass jobs on; the end of input, which a killed driver causes as well, stops a cell that is running."""
+    """Pass jobs on; the end of input, which a killed driver also causes, stops a running trial."""
     for line in sys.stdin:
         jobs.put(json.loads(line))
     stop.asked = True
@@ -66,17 +66,17 @@ def _listen(jobs: queue.SimpleQueue[dict[str, Any] | None], stop: _Stop) -> None
 
 
 def _work(message: dict[str, Any], answers: TextIO) -> None:
-    job = CellJob(**{**message, "import_from": tuple(message["import_from"])})
+    job = TrialJob(**{**message, "import_from": tuple(message["import_from"])})
 
     def answer(**about: Any) -> None:
-        print(json.dumps({"cell": job.cell, **about}), file=answers)
+        print(json.dumps({"trial": job.trial, **about}), file=answers)
 
     try:
-        answer(wall_s=run_cell(job, lambda frac: answer(frac=frac)))
+        answer(wall_s=run_trial(job, lambda frac: answer(frac=frac)))
     except BrokenPipeError:
         raise
     except FdsimError as error:
-        # Wrong input stays wrong however often it is tried.
+        # Invalid input stays invalid however often it is retried.
         answer(error=str(error), again=not isinstance(error, InputError))
     except Exception as error:
         traceback.print_exc()

@@ -1,8 +1,8 @@
-"""Reads FedScale availability: its pickles and its JSON event form.
+"""Import FedScale availability: its pickles and its JSON event form.
 
 Pickle: {id: {"active": [s…], "inactive": [s…], "finish_time": span, …}}, where active[i]..inactive[i] are
 intervals. JSON: {id: {"avl_events_2_state": [[t_s, "AVL_TRAIN" | "UN_AVL"], …], …}}; its first 300 s are
-artificially available for everybody and are left out.
+artificially available for every device and are left out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STATES = {"AVL_TRAIN": True, "AVL_EVAL": False, "UN_AVL": False}
 
 
 def read_fedscale(path: Path | str) -> list[Observed]:
-    """Read a FedScale availability file, JSON by its name's ending, otherwise a pickle."""
+    """Read a FedScale availability file: JSON if its suffix is .json, otherwise a pickle."""
     path = Path(path)
     if path.suffix == ".json":
         try:

@@ -1,4 +1,4 @@
-"""Reads FLASH state logs: {id: {guid, model, messages: "YYYY-MM-DD HH:MM:SS \\tevent\\n…"}}.
+"""Import FLASH state logs: {id: {guid, model, messages: "YYYY-MM-DD HH:MM:SS \\tevent\\n…"}}.
 
 Quirks of these logs, and what is done about them: lines are not always in the order of time (they are
 sorted); a state lasts until its next event; nothing is known before the first event of a kind, so the

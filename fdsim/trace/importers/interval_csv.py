@@ -1,4 +1,4 @@
-"""Reads availability from a CSV: one row per interval, with a header.
+"""Import availability from a CSV: one row per interval, with a header.
 
 Columns: device, state, start_s, end_s. `state` is idle, charging, wifi, cellular or available; times are
 seconds since midnight of the device's first day. The span observed is from 0 to the end of the last day
@@ -37,7 +37,7 @@ def read_interval_csv(path: Path | str) -> list[Observed]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise TraceError(str(path), f"not readable as CSV ({error})") from None
     if not found:
-        raise TraceError(str(path), "no intervals in it")
+        raise TraceError(str(path), "it contains no intervals")
     return [_device(name, states, f"{path}, device {name}") for name, states in found.items()]
 
 

@@ -1,4 +1,4 @@
-"""Reads pickles from strangers: plain containers, numbers and text only, never a class or a function.
+"""Read untrusted pickles: plain containers, numbers and text only, never a class or a function.
 
 A pickle is a program. Its one dangerous instruction is to import something and call it; here every import
 is refused, so that nothing but dicts, lists, tuples, sets, numbers, text and bytes can come out.
@@ -22,7 +22,7 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def load_plain_pickle(path: Path | str) -> Any:
-    """Read a pickle of plain values; anything else is refused before it can run."""
+    """Read a pickle of plain values; anything else is refused before it runs."""
     try:
         with open(path, "rb") as file:
             return _PlainUnpickler(file).load()

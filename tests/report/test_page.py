@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import pytest
 
+import fdsim
 from fdsim.report import write_report
 
 if TYPE_CHECKING:
@@ -23,7 +26,7 @@ READY_MS = 120_000
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     if not Path(CHROMIUM).exists():
-        pytest.skip("there is no chromium here (Debian: apt-get install chromium)")
+        pytest.skip("chromium is not installed (Debian: apt-get install chromium)")
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with playwright.sync_playwright() as started:
         opened = started.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
@@ -109,15 +112,15 @@ def test_hover_shows_the_numbers(seen: Visit) -> None:
 
 
 def test_hover_on_the_map_names_client_round_and_cause(seen: Visit) -> None:
-    seen.page.locator("#figure-presence .plot").scroll_into_view_if_needed()
-    box = seen.page.locator("#figure-presence .plot .nsewdrag").first.bounding_box()
+    seen.page.locator("#figure-outcomes .plot").scroll_into_view_if_needed()
+    box = seen.page.locator("#figure-outcomes .plot .nsewdrag").first.bounding_box()
     assert box is not None
     seen.page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.5, steps=3)
-    seen.page.wait_for_selector("#figure-presence .hoverlayer .hovertext")
-    text = seen.page.locator("#figure-presence .hoverlayer").text_content() or ""
+    seen.page.wait_for_selector("#figure-outcomes .hoverlayer .hovertext")
+    text = seen.page.locator("#figure-outcomes .hoverlayer").text_content() or ""
     assert "round" in text
     assert "client" in text
-    assert "took part in" in text
+    assert "of its rounds" in text
 
 
 def test_the_slider_goes_through_the_snapshots(seen: Visit) -> None:
@@ -135,10 +138,10 @@ def test_the_slider_goes_through_the_snapshots(seen: Visit) -> None:
 def test_controls_change_what_is_shown(seen: Visit) -> None:
     opened = seen
     order = "d => d.layout.yaxis.ticktext.join()"
-    before = opened.figure("presence", order)
-    opened.page.locator("#figure-presence .tabs button", has_text="cluster").click()
+    before = opened.figure("outcomes", order)
+    opened.page.locator("#figure-outcomes .tabs button", has_text="cluster").click()
     opened.settle()
-    assert opened.figure("presence", order) == "cluster 0,cluster 1" != before
+    assert opened.figure("outcomes", order) == "cluster 0,cluster 1" != before
     before = opened.figure("gantt", "d => JSON.stringify(d.data.map(t => [t.x, t.text]))")
     slider = opened.page.locator("#figure-gantt input[type=range]")
     slider.fill("0" if slider.input_value() != "0" else "1")
@@ -153,6 +156,20 @@ def test_controls_change_what_is_shown(seen: Visit) -> None:
     opened.settle()
     assert "kJ" in opened.figure("accuracy", "d => d.layout.xaxis.title.text")
     assert opened.complaints == []
+
+
+@pytest.mark.parametrize("figure", ["outcomes", "gantt"])
+def test_csv_has_the_words_of_the_trace(seen: Visit, tiny: Path, figure: str) -> None:
+    text = seen.page.evaluate("key => fdsimReport.csvOf(key)", figure)
+    table = pd.read_csv(io.StringIO(text)).astype(object)
+    trace = fdsim.open_run(tiny).trace.set_index(["round", "client"])
+    for row in table.itertuples():
+        recorded = trace.loc[(row.round - 1, row.client)]
+        for column in {"outcome", "cause", "phase"} & set(table.columns):
+            found = getattr(row, column)
+            assert (None if pd.isna(found) else found) == (
+                None if pd.isna(recorded[column]) else recorded[column]
+            )
 
 
 def test_every_figure_hands_out_its_data_as_csv(seen: Visit) -> None:

@@ -18,11 +18,11 @@ from fdsim.errors import RunFolderError
 from fdsim.studies.executors.local import LocalChoices, LocalExecutor
 from fdsim.studies.folder import read_study
 from fdsim.studies.launch import StudyChoices, run_study
-from fdsim.studies.plan import Cell
-from fdsim.studies.view import SilentStudy
+from fdsim.studies.plan import Trial
+from fdsim.studies.progress import SilentStudy
 
 STUDY = '[study]\nbase = "base.toml"\nseeds = 2\n[study.grid]\n"training.learning_rate" = [0.05, 0.1]\n'
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 
 #: Strategies that fail, each in its own way; marks on disk make them fail once.
 FRAGILE = '''
@@ -56,7 +56,7 @@ def fragile(path: Path, **fields: Any) -> str:
 
 @pytest.fixture(scope="module")
 def by_one(tmp_path_factory: pytest.TempPathFactory, study_in: Any, tables_of: Any) -> Any:
-    """The undisturbed study, one cell after another."""
+    """The undisturbed study, one trial after another."""
     folder = tmp_path_factory.mktemp("by_one")
     run_study(study_in(folder, STUDY), folder / "out", StudyChoices(workers=1))
     return tables_of(folder / "out")
@@ -70,20 +70,20 @@ class Watcher(SilentStudy):
         self.failed: list[tuple[str, bool]] = []
         self.kill_first = False
 
-    def cell_starts(self, cell: Cell, where: str) -> None:
-        self.started.append(cell.id)
+    def trial_starts(self, trial: Trial, where: str) -> None:
+        self.started.append(trial.id)
         self.where = where
 
-    def cell_advances(self, cell: Cell, frac: float) -> None:
+    def trial_advances(self, trial: Trial, frac: float) -> None:
         if self.kill_first:
             self.kill_first = False
             os.kill(int(re.findall(r"process (\d+)", self.where)[0]), signal.SIGKILL)
 
-    def cell_fails(self, cell: Cell, message: str, *, again: bool) -> None:
+    def trial_fails(self, trial: Trial, message: str, *, again: bool) -> None:
         self.failed.append((message, again))
 
 
-def test_workers_change_nothing_and_finished_cells_are_not_repeated(
+def test_workers_change_nothing_and_finished_trials_are_not_repeated(
     write_study: Any, tmp_path: Path, tables_of: Any, same_tables: Any, by_one: Any
 ) -> None:
     """Two workers give what one gives; a second command runs nothing; a changed file runs what is new."""
@@ -95,7 +95,7 @@ def test_workers_change_nothing_and_finished_cells_are_not_repeated(
     assert len(list((out / "traces").glob("*.parquet"))) == 2
     about = read_study(out)
     assert about["status"] == "complete"
-    assert all(cell["attempts"] == 1 and cell["wall_s"] > 0 for cell in about["cells"])
+    assert all(trial["attempts"] == 1 and trial["wall_s"] > 0 for trial in about["trials"])
 
     again = Watcher()
     run_study(path, out, view=again)
@@ -105,7 +105,7 @@ def test_workers_change_nothing_and_finished_cells_are_not_repeated(
     run_study(write_study(STUDY.replace("[0.05, 0.1]", "[0.2, 0.05]")), out, view=changed)
     assert len(changed.started) == 2
     about = read_study(out)
-    assert {cell["settings"]["training.learning_rate"] for cell in about["cells"]} == {0.2, 0.05}
+    assert {trial["settings"]["training.learning_rate"] for trial in about["trials"]} == {0.2, 0.05}
     assert len(about["retired"]) == 2
     assert all((out / folder / "run.json").exists() for folder in about["retired"])
 
@@ -122,7 +122,7 @@ def test_a_killed_worker_loses_nothing(
     same_tables(tables_of(tmp_path / "out"), by_one)
 
 
-def test_a_cell_that_fails_once_goes_on_from_its_checkpoint(write_study: Any, tmp_path: Path) -> None:
+def test_a_trial_that_fails_once_goes_on_from_its_checkpoint(write_study: Any, tmp_path: Path) -> None:
     path = write_study('[study]\nbase = "base.toml"\n')
     path = write_study(
         '[study]\nbase = "base.toml"\n', more=fragile(path, how="die", mark=str(tmp_path / "mark"))
@@ -132,12 +132,12 @@ def test_a_cell_that_fails_once_goes_on_from_its_checkpoint(write_study: Any, tm
     assert len(outcome.complete) == 1
     assert len(watcher.failed) == 1
     manifest = json.loads(
-        (outcome.folder / read_study(outcome.folder)["cells"][0]["folder"] / "run.json").read_text()
+        (outcome.folder / read_study(outcome.folder)["trials"][0]["folder"] / "run.json").read_text()
     )
     assert len(manifest["sessions"]) == 2
 
 
-def test_a_cell_that_keeps_failing_is_reported_and_stops_nobody(write_study: Any, tmp_path: Path) -> None:
+def test_a_trial_that_keeps_failing_is_reported_and_stops_nobody(write_study: Any, tmp_path: Path) -> None:
     study = (
         '[study]\nbase = "base.toml"\nretries = 1\n[study.cases.good]\n'
         '[study.cases.bad]\n"strategies.2.round_index" = 1\n'
@@ -146,14 +146,17 @@ def test_a_cell_that_keeps_failing_is_reported_and_stops_nobody(write_study: Any
     write_study(study, more=fragile(path, round_index=99))
     watcher = Watcher()
     outcome = run_study(path, tmp_path / "out", StudyChoices(workers=2), view=watcher)
-    assert [cell.case for cell in outcome.complete] == ["good"]
-    assert [(cell.case, message) for cell, message in outcome.failed] == [
+    assert [trial.case for trial in outcome.complete] == ["good"]
+    assert [(trial.case, message) for trial, message in outcome.failed] == [
         ("bad", "ZeroDivisionError: a model of my own is wrong")
     ]
     assert [again for _, again in watcher.failed] == [True, False]
     about = read_study(tmp_path / "out")
     assert about["status"] == "failed"
-    assert {cell["case"]: cell["status"] for cell in about["cells"]} == {"good": "complete", "bad": "failed"}
+    assert {trial["case"]: trial["status"] for trial in about["trials"]} == {
+        "good": "complete",
+        "bad": "failed",
+    }
     assert "ZeroDivisionError" in "".join(path.read_text() for path in (tmp_path / "out" / "logs").iterdir())
 
 
@@ -165,7 +168,7 @@ def _start(path: Path, out: Path) -> subprocess.Popen[bytes]:
 
 def _complete(out: Path) -> dict[str, int]:
     found = {}
-    for path in out.glob("cells/*/run.json"):
+    for path in out.glob("trials/*/run.json"):
         manifest = json.loads(path.read_text())
         if manifest["status"] == "complete":
             found[str(path)] = path.stat().st_mtime_ns
@@ -177,7 +180,7 @@ def _complete(out: Path) -> dict[str, int]:
 def test_a_killed_driver_loses_nothing_and_repeats_nothing(
     write_study: Any, tmp_path: Path, tables_of: Any, same_tables: Any, number: signal.Signals
 ) -> None:
-    """The driver ends with cells complete, running and waiting; the same command goes on."""
+    """The driver ends with trials complete, running and waiting; the same command goes on."""
     study = STUDY.replace("seeds = 2", "seeds = 4")
     path, out = write_study(study, rounds=60), tmp_path / "out"
     run_study(path, tmp_path / "undisturbed", StudyChoices(workers=2))
@@ -204,8 +207,8 @@ def test_workers_end_with_their_driver(write_study: Any, tmp_path: Path) -> None
     pids: list[int] = []
     while not pids and time.monotonic() < give_up_s:
         time.sleep(0.1)
-        if any((tmp_path / "out").glob("cells/*/run.json")):
-            where = [str(cell.get("where", "")) for cell in read_study(tmp_path / "out")["cells"]]
+        if any((tmp_path / "out").glob("trials/*/run.json")):
+            where = [str(trial.get("where", "")) for trial in read_study(tmp_path / "out")["trials"]]
             pids = [int(pid) for text in where for pid in re.findall(r"process (\d+)", text)]
     assert pids
     driver.kill()

@@ -23,8 +23,8 @@ from fdsim.studies.executors.ray import name_among_studies
 from fdsim.studies.executors.ray_tasks import Delivery
 from fdsim.studies.folder import read_study
 from fdsim.studies.launch import StudyChoices, run_study
-from fdsim.studies.plan import Cell
-from fdsim.studies.view import SilentStudy
+from fdsim.studies.plan import Trial
+from fdsim.studies.progress import SilentStudy
 
 STUDY = '[study]\nbase = "base.toml"\nseeds = 2\n[study.grid]\n"training.learning_rate" = [0.05, 0.1]\n'
 ROUNDS = 40
@@ -87,7 +87,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, study_in: Any, tables_
 
 
 class Disturber(SilentStudy):
-    """Does something to the cluster once a cell is well under way."""
+    """Does something to the cluster once a trial is well under way."""
 
     def __init__(self, folder: Path, disturb: Any) -> None:
         self.failures: list[str] = []
@@ -104,7 +104,7 @@ class Disturber(SilentStudy):
                     return
             time.sleep(0.01)
 
-    def cell_fails(self, cell: Cell, message: str, *, again: bool) -> None:
+    def trial_fails(self, trial: Trial, message: str, *, again: bool) -> None:
         self.failures.append(message)
         assert again
 
@@ -126,12 +126,12 @@ def test_a_cluster_finds_what_this_machine_finds(
     choices = StudyChoices(executor="ray", address=cluster.address, results=where)
     outcome = run_study(write_study(STUDY, rounds=ROUNDS), out, choices)
     assert len(outcome.complete) == 4
-    cells = read_study(out)["cells"]
+    trials = read_study(out)["trials"]
     if results == "url":
         # What stayed at the URL is joined with what came home, as a user who fetches the store would do.
-        for cell in cells:
-            assert not (out / cell["folder"] / "clients").exists()
-            (store / cell["folder"] / "clients").rename(out / cell["folder"] / "clients")
+        for trial in trials:
+            assert not (out / trial["folder"] / "clients").exists()
+            (store / trial["folder"] / "clients").rename(out / trial["folder"] / "clients")
     same_tables(tables_of(out), undisturbed)
     assert len(list((out / "traces").glob("*.parquet"))) == 2
     assert "ray" in sys.modules
@@ -143,14 +143,14 @@ def test_a_worker_killed_in_the_middle_loses_nothing(
 ) -> None:
     out = tmp_path / "out"
     watcher = Disturber(
-        out / "cells", lambda manifest: os.kill(manifest["sessions"][-1]["pid"], signal.SIGKILL)
+        out / "trials", lambda manifest: os.kill(manifest["sessions"][-1]["pid"], signal.SIGKILL)
     )
     choices = StudyChoices(executor="ray", address=cluster.address, results="shared")
     outcome = run_study(write_study(STUDY, rounds=ROUNDS), out, choices, view=watcher)
     assert len(outcome.complete) == 4
     assert len(watcher.failures) == 1
     assert "lost by the cluster" in watcher.failures[0]
-    sessions = [len(json.loads(path.read_text())["sessions"]) for path in out.glob("cells/*/run.json")]
+    sessions = [len(json.loads(path.read_text())["sessions"]) for path in out.glob("trials/*/run.json")]
     assert sorted(sessions) == [1, 1, 1, 2]
     same_tables(tables_of(out), undisturbed)
 
@@ -169,7 +169,7 @@ def test_a_node_removed_in_the_middle_loses_nothing(
     """The study starts on two nodes; one of them goes with whatever it was at, and the other takes over."""
     out = tmp_path / "out"
     extra = add_node(cluster, num_cpus=2)
-    unfinished = out / "cells" if results == "shared" else Delivery(results, name_among_studies(out)).scratch
+    unfinished = out / "trials" if results == "shared" else Delivery(results, name_among_studies(out)).scratch
     watcher = Disturber(unfinished, lambda manifest: cluster.remove_node(extra))
     choices = StudyChoices(executor="ray", address=cluster.address, results=results)
     outcome = run_study(
@@ -180,16 +180,16 @@ def test_a_node_removed_in_the_middle_loses_nothing(
     )
     assert len(outcome.complete) == 4
     assert outcome.failed == ()
-    # Four cells on four cores: the node that went took some of them along.
+    # Four trials on four cores: the node that went took some of them along.
     assert watcher.failures
     same_tables(tables_of(out), undisturbed)
 
 
 @pytest.mark.slow
-def test_a_cell_that_fails_goes_on_elsewhere_from_its_checkpoint(
+def test_a_trial_that_fails_goes_on_elsewhere_from_its_checkpoint(
     cluster: Any, write_study: Any, tmp_path: Path
 ) -> None:
-    """A model of the user's own raises once; the unfinished cell travels home and out again."""
+    """A model of the user's own raises once; the unfinished trial travels home and out again."""
     study = '[study]\nbase = "base.toml"\n'
     path = write_study(study)
     (path.parent / "once_models.py").write_text(
@@ -211,7 +211,7 @@ def test_a_cell_that_fails_goes_on_elsewhere_from_its_checkpoint(
     outcome = run_study(path, out, StudyChoices(executor="ray", address=cluster.address), view=watcher)
     assert len(outcome.complete) == 1
     assert "ZeroDivisionError: once" in watcher.failures[0]
-    manifest = json.loads((out / read_study(out)["cells"][0]["folder"] / "run.json").read_text())
+    manifest = json.loads((out / read_study(out)["trials"][0]["folder"] / "run.json").read_text())
     assert len(manifest["sessions"]) == 2
 
 
@@ -247,13 +247,13 @@ def test_an_address_nobody_answers_fails_within_seconds(write_study: Any, tmp_pa
         with pytest.raises(InputError, match=rf"--address {address}: nobody answers at 127\.0\.0\.1, port"):
             run_study(write_study(STUDY), tmp_path / "out", StudyChoices(executor="ray", address=address))
     assert time.monotonic() - began_s < 60
-    assert list(tmp_path.glob("out/cells/*")) == []
+    assert list(tmp_path.glob("out/trials/*")) == []
 
 
 @pytest.mark.parametrize(
     ("choices", "told"),
     [
-        ({"executor": "slurm"}, "no executor called 'slurm'. there is: local, ray"),
+        ({"executor": "slurm"}, "no executor called 'slurm'. one of: local, ray"),
         ({"executor": "local", "address": "auto"}, "--address: is for a Ray cluster. add --executor ray"),
         ({"executor": "ray", "results": "nowhere://x"}, "no file system for 'nowhere://'"),
         ({"executor": "ray", "results": "file:///proc/fdsim"}, "results cannot be written there"),

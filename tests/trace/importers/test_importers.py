@@ -194,7 +194,7 @@ def test_damaged_csv_files_name_the_place_and_leave_nothing(text: str, word: str
 
 def test_duplicate_devices_and_foreign_files(tmp_path: Path) -> None:
     twice = [observe("a", (0, 10), {"wifi": np.array([[1, 2]])}, "here")] * 2
-    with pytest.raises(TraceError, match="'a' is there twice"):
+    with pytest.raises(TraceError, match="'a' occurs twice"):
         write_availability(tmp_path / "x.parquet", twice, "test")
     (tmp_path / "x.parquet").write_bytes(b"no")
     with pytest.raises(TraceError, match="not an availability file"):

@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 
 import fdsim
-from fdsim.report.bias import Grouping, _of_groups, accuracy_by_group, participation_figure
-from fdsim.report.curves import LEARNING, Curve, series_of
+from fdsim.report.bias import Grouping, _of_groups, accuracy_by_group, completion_by_group
+from fdsim.report.curves import LEARNING, PlottedCurve, series_of
 from fdsim.report.data import RunData, gather
 from fdsim.report.figure import Figure, evenly, packed, rounded
 from fdsim.report.friendship import stand_ins_figure
 from fdsim.report.headline import finding, summary_of
-from fdsim.report.presence import causes_by_hour, map_figure
+from fdsim.report.outcomes import causes_by_hour, map_figure
 from fdsim.report.similarity import similarity_figure
 from fdsim.report.timeline import gantt_figure
 
@@ -59,7 +59,7 @@ def test_the_map_has_every_outcome_and_cause_of_the_trace(data: RunData, tiny: P
     codes = unpacked(payload["codes"])
     trace = fdsim.open_run(tiny).trace
     for row in trace.itertuples():
-        expected = {"completed": "completed", "not_selected": "not asked"}.get(
+        expected = {"completed": "completed", "not_selected": "not selected"}.get(
             str(row.outcome), str(row.cause).replace("_", " ")
         )
         assert words[codes[row.client, row.round]] == expected
@@ -133,12 +133,12 @@ def test_stand_ins_are_counted_from_the_clients_table(data: RunData, tiny: Path)
     assert counts[labels.index(str(first["client"])), labels.index(str(first["stand_in"]))] == expected
 
 
-def test_participation_by_device_is_a_mean_of_the_trace(data: RunData, tiny: Path) -> None:
-    table = drawn(participation_figure(data)).payload["views"]["device"]["table"]
+def test_completion_by_device_is_a_mean_of_the_trace(data: RunData, tiny: Path) -> None:
+    table = drawn(completion_by_group(data)).payload["views"]["device"]["table"]
     trace = fdsim.open_run(tiny).trace
-    arrived = (trace["outcome"] == "completed").groupby(trace["client"] // 4).mean()
+    completed = (trace["outcome"] == "completed").groupby(trace["client"] // 4).mean()
     assert table["values"][0] == ["midrange_phone", "budget_phone"]
-    assert table["values"][1] == pytest.approx(arrived.tolist(), rel=1e-5)
+    assert table["values"][1] == pytest.approx(completed.tolist(), rel=1e-5)
 
 
 def _table(accuracies: list[float]) -> pd.DataFrame:
@@ -149,7 +149,7 @@ def _table(accuracies: list[float]) -> pd.DataFrame:
 
 
 def test_a_curve_over_seeds_is_their_mean_with_a_band_of_one_standard_deviation() -> None:
-    curve = Curve("fdms", [_table([0.1, 0.5]), _table([0.3, 0.7, 0.9])], ("@fdms", "solid"))
+    curve = PlottedCurve("fdms", [_table([0.1, 0.5]), _table([0.3, 0.7, 0.9])], ("@fdms", "solid"))
     found = series_of(curve, LEARNING, evaluated=True)
     assert found is not None
     # The second seed is one round ahead: the curve goes as far as both do.
@@ -162,7 +162,9 @@ def test_a_curve_over_seeds_is_their_mean_with_a_band_of_one_standard_deviation(
 
 
 def test_rounds_without_evaluation_leave_no_holes() -> None:
-    found = series_of(Curve("a", [_table([0.1, np.nan, 0.3])], ("@fdms", "solid")), LEARNING, evaluated=True)
+    found = series_of(
+        PlottedCurve("a", [_table([0.1, np.nan, 0.3])], ("@fdms", "solid")), LEARNING, evaluated=True
+    )
     assert found is not None
     assert found["x"]["round"] == [1, 3]
     assert found["y"]["accuracy"]["mid"] == [0.1, 0.3]
@@ -174,7 +176,7 @@ def test_the_finding_states_the_final_accuracies(data: RunData) -> None:
     final = {line.strategy: line.final_accuracy for line in summary.strategies}
     text = finding(data, summary)
     assert text.startswith(f"fdms ends at {final['fdms']:.1%} test accuracy")
-    assert f"{summary.dropout_frac:.1%} never arrived" in text
+    assert f"{summary.dropout_frac:.1%} of the selected clients dropped out" in text
 
 
 def test_accuracy_by_class_is_what_the_clients_accuracies_say() -> None:

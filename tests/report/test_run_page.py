@@ -48,12 +48,12 @@ def test_a_complete_run_has_every_figure(tiny: Path, tmp_path: Path) -> None:
     figures = embedded(page_of(tiny, tmp_path / "report.html"))["figures"]
     assert set(figures) >= {
         "accuracy",
-        "presence",
+        "outcomes",
         "causes-by-hour",
         "causes-by-round",
         "gantt",
         "device",
-        "participation",
+        "completion-by-group",
         "similarity",
         "stand-ins",
         "friends",
@@ -144,7 +144,7 @@ def test_a_run_that_has_only_begun_says_what_is_missing(tiny: Path, tmp_path: Pa
     (folder / "trace.parquet").unlink()
     page = page_of(folder, tmp_path / "report.html")
     assert "Unfinished" in page
-    assert "Nothing was evaluated yet." in page
+    assert "Nothing has been evaluated yet." in page
     assert "There is no trace yet." in page
     assert embedded(page)["figures"] == {}
 
@@ -159,20 +159,20 @@ def test_one_strategy_without_events_clusters_or_counterfactual(
     )
     page = page_of(folder, tmp_path / "report.html")
     figures = embedded(page)["figures"]
-    assert "No event log was kept" in page
+    assert "No event log was recorded" in page
     assert "No strategy of this run compared clients" in page
-    assert "It was not measured" in page
+    assert "Not measured: set" in page
     assert "similarity" not in figures
-    assert figures["presence"]["payload"]["cluster"] is None
-    sorts = [option["value"] for option in figures["presence"]["payload"]["controls"][0]["options"]]
-    assert sorts == ["availability", "device", "client"]
+    assert figures["outcomes"]["payload"]["cluster"] is None
+    sorts = [option["value"] for option in figures["outcomes"]["payload"]["controls"][0]["options"]]
+    assert sorts == ["completion", "device", "client"]
     assert [row["key"] for row in figures["device"]["payload"]["rows"]] == ["soc", "link"]
 
 
 def test_a_trace_without_devices(make_run: Callable[..., Path], tmp_path: Path) -> None:
     folder = make_run(fleet=None, participation={"kind": "fixed_ratio", "alpha": 0.5, "clients": 8})
     page = page_of(folder, tmp_path / "report.html")
-    assert "knows no devices" in page
+    assert "simulates no devices" in page
     assert "had no simulated devices" in page
     assert "scripted 100%" in page
 
@@ -183,7 +183,10 @@ def test_a_trace_without_devices(make_run: Callable[..., Path], tmp_path: Path) 
         (lambda folder: folder, "there is no such folder"),
         (lambda folder: (folder.mkdir(), folder)[1], "neither a run nor a study"),
         (lambda folder: (folder.mkdir(), (folder / "run.json").write_text("{"), folder)[2], "damaged"),
-        (lambda folder: (folder.mkdir(), (folder / "study.json").write_text("[]"), folder)[2], "not a study"),
+        (
+            lambda folder: (folder.mkdir(), (folder / "study.json").write_text("[]"), folder)[2],
+            "does not list a study's trials",
+        ),
     ],
 )
 def test_a_folder_that_is_no_run_gives_one_clear_error(

@@ -20,7 +20,7 @@ from fdsim.report.study_data import case_name, gather_study
 def study(make_run: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two cases of two seeds each, complete."""
     folder = tmp_path_factory.mktemp("study") / "study"
-    cells: list[dict[str, Any]] = []
+    trials: list[dict[str, Any]] = []
     for alpha in (0.3, 0.6):
         for seed in (0, 1):
             run = make_run(
@@ -31,9 +31,9 @@ def study(make_run: Callable[..., Path], tmp_path_factory: pytest.TempPathFactor
                 strategies=[{"kind": "full"}, {"kind": "fdms"}, {"kind": "dropout"}],
                 telemetry={"similarity_every": 1},
             )
-            place = f"cells/{len(cells)}"
+            place = f"trials/{len(trials)}"
             shutil.copytree(run, folder / place)
-            cells.append(
+            trials.append(
                 {
                     "id": f"alpha={alpha} seed={seed}",
                     "folder": place,
@@ -45,7 +45,7 @@ def study(make_run: Callable[..., Path], tmp_path_factory: pytest.TempPathFactor
                 }
             )
     about = {"study_version": 1, "name": "alphas", "status": "complete", "swept": ["participation.alpha"]}
-    (folder / "study.json").write_text(json.dumps({**about, "cells": cells}))
+    (folder / "study.json").write_text(json.dumps({**about, "trials": trials}))
     (folder / "study.toml").write_text('[study]\nname = "alphas"\n')
     return folder
 
@@ -73,7 +73,7 @@ def test_the_band_is_that_of_the_runs(study: Path) -> None:
 
     data = gather_study(study)
     curve = next(c for c in data.curves if (c.case, c.strategy) == ("alpha = 0.6", "dropout"))
-    runs = [fdsim.open_run(study / "cells" / str(i)).rounds for i in (2, 3)]
+    runs = [fdsim.open_run(study / "trials" / str(i)).rounds for i in (2, 3)]
     for mine, run in zip(curve.seeds, runs, strict=True):
         told = run.loc[run["strategy"] == "dropout", "test_accuracy"]
         assert mine["test_accuracy"].tolist() == told.tolist()
@@ -93,17 +93,17 @@ def test_strategies_are_compared_with_intervals(study: Path, tmp_path: Path) -> 
         "strategy",
         "final_accuracy",
     ]
-    assert "points to dropout (95% interval" in page
+    assert "points against dropout (95% interval" in page
 
 
 def test_a_study_that_goes_on_says_so(study: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(study, tmp_path / "study"))
     about = json.loads((folder / "study.json").read_text())
-    about["cells"][3]["status"] = "waiting"
+    about["trials"][3]["status"] = "waiting"
     (folder / "study.json").write_text(json.dumps(about))
-    shutil.rmtree(folder / "cells" / "3")
+    shutil.rmtree(folder / "trials" / "3")
     page, figures = page_of(folder, tmp_path / "report.html")
-    assert "Unfinished: of 4 cells 3 complete, 1 waiting." in page
+    assert "Unfinished: 4 trials, 3 complete, 1 waiting." in page
     assert len(figures["accuracy"]["payload"]["series"]) == 6
 
 
@@ -111,7 +111,7 @@ def test_a_study_that_has_not_begun_gives_one_clear_error(study: Path, tmp_path:
     folder = tmp_path / "study"
     folder.mkdir()
     shutil.copy(study / "study.json", folder)
-    with pytest.raises(RunFolderError, match="no cell of the study has finished a round yet"):
+    with pytest.raises(RunFolderError, match="no trial of the study has finished a round yet"):
         write_report(folder)
 
 

@@ -1,0 +1,74 @@
+"""What is shown while a study runs: counts and time left on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from fdsim.studies.plan import StudyPlan, plan_study
+from fdsim.studies.progress import RemainingTime, StudyTerminal, duration
+from fdsim.studies.study_file import load_study
+
+
+@pytest.fixture
+def plan(write_study: Any) -> StudyPlan:
+    return plan_study(load_study(write_study('[study]\nbase = "base.toml"\nseeds = 4\n')))
+
+
+def _show(plan: StudyPlan, *, terminal: bool) -> str:
+    out = io.StringIO()
+    first, second, third, fourth = plan.trials
+    with StudyTerminal(Console(file=out, force_terminal=terminal, width=120)) as view:
+        view.begins(plan, [first])
+        view.trial_starts(second, "worker 0")
+        view.trial_advances(second, 0.5)
+        view.ticks()
+        view.trial_ends(second, 1.25)
+        view.trial_starts(third, "worker 0")
+        view.trial_fails(third, "out of [memory]", again=True)
+        view.trial_starts(third, "worker 1")
+        view.trial_starts(fourth, "worker 0")
+        view.ticks()
+        view.trial_fails(third, "out of [memory]", again=False)
+        view.trial_ends(fourth, 2.0)
+        view.ends([(third, "out of [memory]")])
+    return out.getvalue()
+
+
+def test_elsewhere_each_trial_is_a_line(plan: StudyPlan) -> None:
+    lines = _show(plan, terminal=False).splitlines()
+    assert lines[0] == "1 of 4 trials already complete"
+    assert lines[1].startswith("[2/4] seed=2: complete (1.2 s), about ")
+    assert lines[2] == "seed=3: failed, will be retried: out of [memory]"
+    assert lines[3] == "seed=3: failed permanently: out of [memory]"
+    assert lines[4] == "[3/4] seed=4: complete (2.0 s)"
+    assert lines[5].startswith("failed: seed=3")
+    assert "\x1b" not in "".join(lines)
+
+
+def test_a_terminal_shows_the_whole_study(plan: StudyPlan) -> None:
+    shown = _show(plan, terminal=True)
+    assert "3/4 done, 0 running, 1 failed" in shown
+    assert "\x1b" in shown
+
+
+def test_time_left_counts_work_and_not_trials(plan: StudyPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four equal trials, one known before: after 10 s one and a half of three are done, so 10 s are left."""
+    clock = [100.0]
+    monkeypatch.setattr("fdsim.studies.progress.time.monotonic", lambda: clock[0])
+    remaining = RemainingTime(plan, plan.trials[:1])
+    assert remaining.seconds_left is None
+    clock[0] = 110.0
+    remaining.end(plan.trials[1])
+    remaining.advance(plan.trials[2], 0.5)
+    assert remaining.seconds_left == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(5, "5 s"), (600, "10 min"), (9000, "2.5 h"), (259_200, "3.0 days")]
+)
+def test_durations_in_the_units_people_use(seconds: float, said: str) -> None:
+    assert duration(seconds) == said
