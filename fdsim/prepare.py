@@ -116,13 +116,5 @@ def make_task(prepared: Prepared, *, device: str | None = None) -> Task:
         accelerator=trainer.accelerator,
         dtype=trainer.dtype,
     )
-    return Task(
-        trainer=trainer,
-        federation=federation,
-        optimiser=scenario.training.server_optimiser,
-        global_learning_rate=scenario.training.global_learning_rate,
-        evaluate_every=scenario.telemetry.evaluate_every,
-        similarity_every=scenario.telemetry.similarity_every,
-        counterfactual=scenario.telemetry.counterfactual,
-        convolutions="direct" if trainer.plan.direct else "torch",
-    )
+    convolutions = "direct" if trainer.plan.direct else "torch"
+    return Task(trainer, federation, scenario.training, scenario.telemetry, convolutions)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,8 @@ from fdsim.trace.cache import TraceCache
 if TYPE_CHECKING:
     from fdsim.distributed.sharding import Sharding
     from fdsim.learning.engine import Task
+    from fdsim.strategies.base import Strategy
+    from fdsim.telemetry.strategy_log import StrategyLog
 
 
 @dataclass(frozen=True)
@@ -132,9 +135,11 @@ def _trace_of(prepared: Prepared, folder: RunFolder, choices: RunChoices, view: 
 
 
 def _learn_all(prepared: Prepared, trace: Trace, folder: RunFolder, choices: RunChoices, view: View) -> None:
+    from fdsim.distributed.sharding import sharded
     from fdsim.prepare import make_task
 
-    if all(folder.strategy(s.label).finished for s in prepared.scenario.strategies):
+    logs = [(strategy, folder.strategy(strategy.label)) for strategy in prepared.scenario.strategies]
+    if all(log.finished for _, log in logs):
         return
     task = make_task(prepared, device=choices.device)
     folder.manifest.update(
@@ -142,39 +147,37 @@ def _learn_all(prepared: Prepared, trace: Trace, folder: RunFolder, choices: Run
         convolutions=task.convolutions,
         fdsim=fdsim.__version__,
     )
-    # Every strategy is asked first, so that a setting it cannot work with is told before hours of training.
-    for strategy in prepared.scenario.strategies:
+    # Every strategy is checked first, so that a setting it cannot work with is reported before hours of training.
+    for strategy, _ in logs:
         strategy.check(task.federation)
-    if choices.sharding is None:
-        _learn_each(prepared, task, trace, folder, view)
-        return
-    from fdsim.distributed.sharding import sharded
+    spread = (
+        nullcontext(task)
+        if choices.sharding is None
+        else sharded(task, prepared, choices.sharding, device=choices.device)
+    )
+    with spread as task:
+        for strategy, log in logs:
+            if not log.finished:
+                _learn(strategy, task, trace, log, view)
 
-    with sharded(task, prepared, choices.sharding, device=choices.device) as spread:
-        _learn_each(prepared, spread, trace, folder, view)
 
-
-def _learn_each(prepared: Prepared, task: Task, trace: Trace, folder: RunFolder, view: View) -> None:
+def _learn(strategy: Strategy, task: Task, trace: Trace, log: StrategyLog, view: View) -> None:
     from fdsim.learning.engine import Learner, begin, learn
 
-    for strategy in prepared.scenario.strategies:
-        log = folder.strategy(strategy.label)
-        if log.finished:
-            continue
-        with log:
-            state = log.checkpoint_state()
-            learner = begin(strategy, task) if state is None else Learner.from_state(state)
-            view.strategy_starts(strategy.label, learner.next_round)
-            try:
-                for result in learn(strategy, task, trace, learner):
-                    log.append(result.row, result.clients, result.snapshot)
-                    if log.checkpoint_due(learner.next_round):
-                        log.checkpoint(learner.as_state(), learner.next_round)
-                    view.round_ends(strategy.label, result.row)
-            except NumericalError as error:
-                # One strategy that diverges is a result, not a reason to lose the others.
-                log.fail(str(error))
-                view.strategy_fails(strategy.label, str(error))
-            else:
-                log.finish()
-                view.strategy_ends(strategy.label)
+    with log:
+        state = log.checkpoint_state()
+        learner = begin(strategy, task) if state is None else Learner.from_state(state)
+        view.strategy_starts(strategy.label, learner.next_round)
+        try:
+            for result in learn(strategy, task, trace, learner):
+                log.append(result.row, result.clients, result.snapshot)
+                if log.checkpoint_due(learner.next_round):
+                    log.checkpoint(learner.as_state(), learner.next_round)
+                view.round_ends(strategy.label, result.row)
+        except NumericalError as error:
+            # One strategy that diverges is a result, not a reason to lose the others.
+            log.fail(str(error))
+            view.strategy_fails(strategy.label, str(error))
+        else:
+            log.finish()
+            view.strategy_ends(strategy.label)

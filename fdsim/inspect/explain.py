@@ -78,13 +78,13 @@ def _cost_lines(prepared: Prepared, trace: list[TraceRound], fleet_s_per_round: 
     task.trainer.evaluate(params)
     evaluate_s = _seconds(lambda: task.trainer.evaluate(params))
     for strategy in scenario.strategies:
-        trains = everybody if strategy.trains_missing or task.counterfactual else typical
+        trains = everybody if strategy.trains_missing or scenario.telemetry.counterfactual else typical
         round_s = (
             _seconds(lambda clients=trains: list(task.trainer.train(params, clients, 0)))
             if len(trains)
             else 0.0
         )
-        seconds += scenario.rounds * (round_s + evaluate_s / task.evaluate_every)
+        seconds += scenario.rounds * (round_s + evaluate_s / scenario.telemetry.evaluate_every)
     seconds += fleet_s_per_round * scenario.rounds
     return {
         "accelerator": str(task.federation.accelerator),

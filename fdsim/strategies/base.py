@@ -1,4 +1,4 @@
-"""What a strategy is: a rule for the updates that never came, answered as a blend of those that did.
+"""What a strategy is: a rule for the updates that are missing, given as a blend of those received.
 
     global update = Σ weightᵢ·Δᵢ + correction
 
@@ -25,15 +25,15 @@ State = dict[str, Any]
 
 #: Codes in `Blend.stand_in` for what represents a missing client when no single client does.
 MEAN = -1
-"""The mean of the updates that arrived."""
+"""The mean of the received updates."""
 ZERO = -2
-"""Nothing: its share of the update is zero."""
+"""Nothing: its part of the update is zero."""
 STORED = -3
 """What the strategy has stored for it, see `Strategy.stored`."""
 LEFT_OUT = -4
 """It is left out: the average is taken over the others."""
 STORED_ON_MEAN = -5
-"""What the strategy has stored for it, on top of the mean of the updates that arrived."""
+"""What the strategy has stored for it, on top of the mean of the received updates."""
 
 
 @dataclass(frozen=True)
@@ -54,17 +54,24 @@ class Federation:
 
 @dataclass(frozen=True)
 class Cohort:
-    """What is known of a round before training: whose update arrives, whose not. Client arrays ascend."""
+    """What is known of a round before training: whose update is received, whose is missing. Clients ascend."""
 
     round_index: int
     active: np.ndarray
-    """[S] clients whose update arrives."""
+    """[S] clients whose update is received."""
     missing: np.ndarray
-    """[M] selected clients whose update does not."""
+    """[M] selected clients whose update is not."""
     client_weight: np.ndarray
     """[K] each client's weight in this round; sums to 1 over the selected, 0 elsewhere."""
     params: torch.Tensor
     """[P] the global parameters the round starts from."""
+    work_frac: np.ndarray | None = None
+    """[S] fraction of the local work behind each active client's update; None when all of it was done."""
+
+    @property
+    def partial(self) -> np.ndarray:
+        """The active clients whose work was cut short but taken all the same."""
+        return self.active[:0] if self.work_frac is None else self.active[self.work_frac < 1.0]
 
 
 @dataclass(frozen=True)
@@ -81,17 +88,17 @@ class Blend:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """How received updates are compared with each other."""
+class UpdateScore:
+    """How two received updates are scored against each other."""
 
-    score: Literal["cosine", "distance"] = "cosine"
+    metric: Literal["cosine", "distance"] = "cosine"
     """cosine: ½(cos + 1), in 0..1; distance: −‖Δᵢ − Δⱼ‖ in the paper's units."""
     sketch_dim: int | None = None
     """Updates are sketched to this many numbers first; None compares them as they are."""
 
 
 @dataclass(frozen=True)
-class Received:
+class Feedback:
     """What the engine tells a strategy after training. S active clients in `Cohort.active` order."""
 
     similarity: np.ndarray | None = None
@@ -104,7 +111,7 @@ class Strategy(Component):
     """A rule for the updates of missing clients."""
 
     family: ClassVar[str] = "strategy"
-    #: The engine also trains the missing clients and hands their updates over as if they had arrived.
+    #: The engine also trains the missing clients and passes their updates on as if they had been received.
     trains_missing: ClassVar[bool] = False
     #: The engine computes similarities of received updates for `after_round`.
     compares: ClassVar[bool] = False
@@ -128,9 +135,9 @@ class Strategy(Component):
         return False
 
     @property
-    def comparison(self) -> Comparison:
-        """How the engine compares updates, when `compares` is set."""
-        return Comparison()
+    def update_score(self) -> UpdateScore:
+        """How the engine scores pairs of updates, when `compares` is set."""
+        return UpdateScore()
 
     def check(self, federation: Federation) -> None:
         """Raise an InputError when the strategy cannot run in this federation; called before any training."""
@@ -150,8 +157,8 @@ class Strategy(Component):
     def store(self, state: State, cohort: Cohort, clients: np.ndarray, updates: torch.Tensor) -> None:
         """Take a chunk of received updates [C, P] when `stores` is set; changes `state` in place."""
 
-    def after_round(self, state: State, cohort: Cohort, received: Received) -> State:
-        """Take what the round taught and return the next state."""
+    def after_round(self, state: State, cohort: Cohort, feedback: Feedback) -> State:
+        """Take in what the round has shown and return the next state."""
         return state
 
     def stored(self, state: State, cohort: Cohort, clients: np.ndarray) -> torch.Tensor:
@@ -168,7 +175,7 @@ class Strategy(Component):
 
 
 def renormalised(cohort: Cohort) -> np.ndarray:
-    """Return the active clients' weights [S], scaled to sum to 1: plain averaging over who is there."""
+    """Return the active clients' weights [S], scaled to sum to 1: the plain average over the active."""
     weight = cohort.client_weight[cohort.active]
     return np.asarray(weight / weight.sum())
 

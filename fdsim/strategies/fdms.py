@@ -13,15 +13,15 @@ from fdsim.strategies.base import (
     MEAN,
     Blend,
     Cohort,
-    Comparison,
     Federation,
-    Received,
+    Feedback,
     State,
     Strategy,
+    UpdateScore,
     substituted,
 )
 from fdsim.strategies.reduction import Reduction, blank_candidates, eliminate
-from fdsim.strategies.similarity import Forgetting, Precision, between, blank_book, decoded, enter
+from fdsim.strategies.similarity import Forgetting, Precision, blank_book, decoded, enter
 
 
 class Fdms(Strategy):
@@ -69,8 +69,8 @@ class Fdms(Strategy):
         return self.accept_partial
 
     @property
-    def comparison(self) -> Comparison:
-        return Comparison(self.similarity, self.sketch_dim)
+    def update_score(self) -> UpdateScore:
+        return UpdateScore(self.similarity, self.sketch_dim)
 
     @property
     def forgetting(self) -> Forgetting:
@@ -93,11 +93,11 @@ class Fdms(Strategy):
         return state | {"rounds": federation.rounds}
 
     def blend(self, state: State, cohort: Cohort) -> Blend:
-        scores = between(state, cohort.missing, cohort.active)
-        unusable = np.isnan(scores)
+        pairs = np.ix_(cohort.missing, cohort.active)
+        usable = state["N"][pairs] > 0
         if self.reduction is not None:
-            unusable |= ~state["candidates"][np.ix_(cohort.missing, cohort.active)]
-        scores[unusable] = -np.inf
+            usable &= state["candidates"][pairs]
+        scores = np.where(usable, decoded(state["R"][pairs]), -np.inf)
         best = scores.argmax(axis=1)  # the first of equals, and clients ascend
         score = scores[np.arange(len(best)), best]
         found = score >= (-np.inf if self.min_similarity is None else self.min_similarity)
@@ -112,10 +112,10 @@ class Fdms(Strategy):
         # Most of a run passes before the first elimination; None lets the engine take the plain product.
         return None if wanted.sum() == wanted.size - len(wanted) else wanted | wanted.T
 
-    def after_round(self, state: State, cohort: Cohort, received: Received) -> State:
-        if received.similarity is None:
+    def after_round(self, state: State, cohort: Cohort, feedback: Feedback) -> State:
+        if feedback.similarity is None:
             return state
-        enter(state, cohort.active, received.similarity, self.forgetting, round_index=cohort.round_index)
+        enter(state, cohort.active, feedback.similarity, self.forgetting, round_index=cohort.round_index)
         if self.reduction is not None:
             eliminate(state, self.reduction, rounds=state["rounds"], rounds_done=cohort.round_index + 1)
         return state

@@ -53,12 +53,6 @@ def decoded(scores: np.ndarray) -> np.ndarray:
     return scores
 
 
-def between(book: State, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Return R [rows, columns]; NaN for pairs that were never compared."""
-    index = np.ix_(rows, columns)
-    return np.where(book["N"][index] > 0, decoded(book["R"][index]), np.nan)
-
-
 def enter(
     book: State, clients: np.ndarray, scores: np.ndarray, forgetting: Forgetting, *, round_index: int
 ) -> None:

@@ -117,8 +117,8 @@ def _seconds(prepared: Prepared, device: str | None) -> float:
             one_round()
             took[all_of_them] = _timed(one_round)
     for strategy in scenario.strategies:
-        trains_all = strategy.trains_missing or task.counterfactual
-        seconds += scenario.rounds * (took.get(trains_all, 0.0) + evaluate_s / task.evaluate_every)
+        trains_all = strategy.trains_missing or scenario.telemetry.counterfactual
+        seconds += scenario.rounds * (took.get(trains_all, 0.0) + evaluate_s / scenario.telemetry.evaluate_every)
     return seconds
 
 

@@ -10,9 +10,9 @@ import torch
 from pydantic import ValidationError
 
 from fdsim.learning.engine import begin, learn
-from fdsim.strategies.base import MEAN, Cohort, Federation, Received, State
+from fdsim.strategies.base import MEAN, Cohort, Federation, Feedback, State
 from fdsim.strategies.fdms import Fdms
-from fdsim.strategies.similarity import Forgetting, between, blank_book, enter
+from fdsim.strategies.similarity import Forgetting, blank_book, decoded, enter
 from tests.strategies.worlds import QuadraticTrainer, clustered_targets, random_trace, scripted_trace, task_on
 
 
@@ -110,7 +110,7 @@ def test_forgetting_finds_the_new_friend_after_a_drift() -> None:
         for round_index in range(80):
             old, new = (0.9, 0.3) if round_index < 60 else (0.3, 0.9)
             scores = np.array([[np.nan, old, new], [old, np.nan, 0.3], [new, 0.3, np.nan]])
-            state = strategy.after_round(state, cohort([0, 1, 2], 3, round_index), Received(scores))
+            state = strategy.after_round(state, cohort([0, 1, 2], 3, round_index), Feedback(scores))
         ends[name] = strategy.blend(state, cohort([1, 2], 3)).stand_in.tolist()
     assert ends == {"plain": [1], "window": [2], "decay": [2]}
 
@@ -123,7 +123,7 @@ def test_half_precision_stays_within_its_bound() -> None:
             remembered(values[:count], Forgetting(), precision) for precision in ("double", "half")
         )
         assert half["R"].dtype == half["N"].dtype == np.uint16
-        error = abs(between(half, np.array([0]), np.array([1]))[0, 0] - exact["R"][0, 1])
+        error = abs(decoded(half["R"])[0, 1] - exact["R"][0, 1])
         assert error <= (count + 1) / 2 * 2.0**-17 + 1e-12
 
 

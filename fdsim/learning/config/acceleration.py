@@ -12,8 +12,6 @@ from fdsim.errors import ScenarioError
 if TYPE_CHECKING:
     import torch
 
-Path = Literal["auto", "plain", "vmap", "stacked"]
-
 
 class Acceleration(Table):
     """Which accelerator trains, along which path, in what precision."""
@@ -21,11 +19,12 @@ class Acceleration(Table):
     device: str | tuple[str, ...] = Field(
         "auto", description="auto, cpu, cuda, cuda:N, mps, or a list of several GPUs"
     )
-    path: Path = Field("auto", description="plain loop, vmap over any module, or stacked known layers")
-    stack_size: Literal["auto", "tune"] | PositiveInt = Field(
+    path: Literal["auto", "loop", "vmap", "stacked"] = Field(
         "auto",
-        description="clients trained at once; tune: the fastest of a few tried ones, which may change the last bits",
+        description="loop: one client after another; vmap: any module, mapped over clients; "
+        "stacked: nets of supported layers, clients as one net",
     )
+    stack_size: Literal["auto"] | PositiveInt = Field("auto", description="clients trained at once")
     compile: Literal["auto"] | bool = Field(
         False, description="torch.compile: seconds at the start, faster rounds"
     )

@@ -68,9 +68,3 @@ class Training(Table):
         batch_size = self.batch_size_in(round_index)
         passes, rest = np.divmod(self.steps(counts, round_index), -(-counts // batch_size))
         return np.asarray(passes * counts + np.minimum(rest * batch_size, counts))
-
-    def shares(self, sample_counts: np.ndarray) -> np.ndarray:
-        """Return each client's weight [K] in the average, which sums to 1."""
-        counts = np.asarray(sample_counts, dtype=np.float64)
-        weights = counts if self.weighting == "samples" else np.ones(len(counts))
-        return np.asarray(weights / weights.sum())

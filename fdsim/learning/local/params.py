@@ -61,5 +61,5 @@ class ParameterLayout:
 
 
 def flat_of(module: torch.nn.Module) -> torch.Tensor:
-    """Copie a module's parameters into one vector [P]."""
+    """Copy a module's parameters into one vector [P]."""
     return torch.cat([parameter.detach().reshape(-1) for parameter in module.parameters()])

@@ -38,13 +38,13 @@ class Step:
 class StackLoop:
     """Trains a stack of clients step by step; how the gradients are found is left to the path."""
 
-    def __init__(self, module: nn.Module, samples: Samples, how: ExecutionOptions) -> None:
-        self.module, self.samples, self.slots = module, samples, ParameterLayout.of(module)
+    def __init__(self, module: nn.Module, samples: Samples, execution: ExecutionOptions) -> None:
+        self.module, self.samples, self.layout = module, samples, ParameterLayout.of(module)
         self.dropouts = dropouts(module)
-        self.how, self.loss_scale = how, how.loss_scale
+        self.execution, self.loss_scale = execution, execution.loss_scale
 
     def stack(self, start: torch.Tensor, clients: int) -> Leaves:
-        """Copie the parameters [P] for each client, laid out as the path likes them, clients first."""
+        """Copy the parameters [P] for each client, laid out as the path likes them, clients first."""
         raise NotImplementedError(f"{type(self).__name__} has no stack")
 
     def unstack(self, leaves: Leaves, clients: int) -> Leaves:

@@ -54,7 +54,7 @@ class StackedLayer:
     parameters = 0
 
     def stack(self, parameters: Leaves, clients: int) -> Leaves:
-        """Copie the layer's parameters for each client, laid out as `forward` likes them."""
+        """Copy the layer's parameters for each client, laid out as `forward` likes them."""
         return []
 
     def unstack(self, leaves: Leaves, clients: int) -> Leaves:
