@@ -1,4 +1,4 @@
-"""What a scenario means before anything runs: who holds which data, and what a local round asks of each client."""
+"""What a scenario fixes before anything runs: which client holds which data, and what a local round costs it."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ class Prepared:
 
 
 def prepare(scenario: Scenario) -> Prepared:
-    """Divide the data among the clients and work out what a local round costs them."""
+    """Divide the data among the clients and compute what a local round costs each of them."""
     clients = scenario.clients
     labels = scenario.data.labels()
     if clients > len(labels):
         raise DataError(
             "data",
             f"{clients} clients cannot share {len(labels)} training samples",
-            "take fewer clients or more data",
+            "use fewer clients or more data",
         )
     division = scenario.data.partition.divide(labels, clients, stream(scenario.seed, "partition"))
     if scenario.fleet:

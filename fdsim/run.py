@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunChoices:
-    """How to run, as opposed to what: none of this changes a result."""
+    """How to run, as opposed to what: nothing here changes a result."""
 
     resume: bool = False
     force: bool = False
     device: str | None = None
     trace_cache: Path | None = None
-    """Folder of traces by `Prepared.trace_key`, shared by the cells of a study."""
+    """Folder of traces by `Prepared.trace_key`, shared by the trials of a study."""
     sharding: Sharding | None = None
-    """Spreads every cohort over a Ray cluster; this alone may change last digits, by the order of sums."""
+    """Spreads every cohort over a Ray cluster; only this may change last digits, through the order of sums."""
 
 
 def participation_rounds(
@@ -81,7 +81,7 @@ def participation_rounds(
 
 
 def make_trace(prepared: Prepared, path: Path, view: View, folder: RunFolder | None = None) -> Trace:
-    """Simulate who takes part and write it to `path`, which appears only when complete."""
+    """Simulate participation and write the trace to `path`, which appears only when complete."""
     view.fleet_starts(prepared)
     trace = write_trace(
         path,

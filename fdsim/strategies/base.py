@@ -20,7 +20,7 @@ from fdsim.catalogue import Component
 if TYPE_CHECKING:
     import torch
 
-#: Everything a strategy remembers between rounds: arrays, tensors and numbers, which can be checkpointed.
+#: Everything a strategy keeps between rounds: arrays, tensors and numbers, which can be checkpointed.
 State = dict[str, Any]
 
 #: Codes in `Blend.stand_in` for what represents a missing client when no single client does.
@@ -45,7 +45,7 @@ class Federation:
     parameters: int
     seed: int
     client_weight: np.ndarray
-    """[K] each client's weight in the average before anybody goes missing; sums to 1."""
+    """[K] each client's weight in the average when nobody is missing; sums to 1."""
     true_cluster: np.ndarray | None
     accelerator: Any
     """A torch.device; stored updates live there."""
@@ -76,13 +76,13 @@ class Cohort:
 
 @dataclass(frozen=True)
 class Blend:
-    """A strategy's answer: a weight for each received update [S], a substitute for each missing client [M]."""
+    """What a strategy returns: a weight per received update [S], a substitute per missing client [M]."""
 
     weights: np.ndarray
     stand_in: np.ndarray
     """[M] the client that stands in for each missing one, or MEAN, ZERO, STORED, LEFT_OUT, STORED_ON_MEAN."""
     similarity: np.ndarray
-    """[M] the score the stand-in was chosen by; NaN where there was none."""
+    """[M] the score by which the stand-in was chosen; NaN for none."""
     correction: torch.Tensor | None = None
     """[P] added to the weighted sum."""
 
@@ -115,14 +115,14 @@ class Strategy(Component):
     trains_missing: ClassVar[bool] = False
     #: The engine computes similarities of received updates for `after_round`.
     compares: ClassVar[bool] = False
-    #: The engine hands every chunk of received updates to `store`.
+    #: The engine passes every chunk of received updates to `store`.
     stores: ClassVar[bool] = False
-    #: The code in `Blend.stand_in` that means "nothing better was found"; None when the rule cannot fail.
+    #: The code in `Blend.stand_in` that means "no stand-in was found"; None when the rule cannot fail.
     fallback: ClassVar[int | None] = None
-    #: Missing clients are represented by single clients, whose friendship can be judged.
+    #: Missing clients are represented by single clients, whose friendship can be checked.
     befriends: ClassVar[bool] = False
 
-    name: str = Field("", description="The name in the run's tables; the kind when empty.")
+    name: str = Field("", description="Name in the run's tables; the kind if empty.")
 
     @property
     def label(self) -> str:
@@ -131,7 +131,7 @@ class Strategy(Component):
 
     @property
     def takes_partial(self) -> bool:
-        """Whether clients that the deadline cut off in training count as active with what they had done."""
+        """Whether clients that the deadline cut off in training count as active, with the work they had done."""
         return False
 
     @property
@@ -162,7 +162,7 @@ class Strategy(Component):
         return state
 
     def stored(self, state: State, cohort: Cohort, clients: np.ndarray) -> torch.Tensor:
-        """Return, before training, what is stored [M, P] for clients that `blend` called STORED…"""
+        """Return, before training, what is stored [M, P] for clients that `blend` marked STORED or STORED_ON_MEAN."""
         raise NotImplementedError(f"{type(self).__name__} stores nothing")
 
     def friendship(self, state: State) -> tuple[np.ndarray, np.ndarray] | None:
@@ -170,7 +170,7 @@ class Strategy(Component):
         return None
 
     def report(self, state: State) -> dict[str, float]:
-        """Return columns of the rounds table that only the strategy can fill."""
+        """Return the columns of the rounds table that only the strategy can fill."""
         return {}
 
 
