@@ -1,8 +1,8 @@
 """One cohort over several shards: processes, machines or GPUs that each train a slice of a round's clients.
 
-What a shard sends back is what the round needs and no more: a weighted sum [P] and losses where the strategy only
+A shard sends back what the round needs and no more: a weighted sum [P] and losses where the strategy only
 averages, sketches [C, m] besides where it compares sketches, whole updates [C, P] only where it stores or compares
-those. Shards remember nothing between calls, so one that is lost can be replaced in the middle of a round.
+those. Shards keep no state between calls, so a lost one can be replaced in the middle of a round.
 
 Sums are taken shard by shard, so results agree with one process within rounding: 1e-9 relative in float64, 1e-4 in
 float32 over a short run, and not to the last bit.
@@ -73,7 +73,7 @@ class ShardedCohort:
         return self._home.initial()
 
     def evaluate(self, params: Tensor) -> Evaluation:
-        """Test parameters."""
+        """Evaluate parameters [P] on the test set."""
         return self._home.evaluate(params)
 
     def learning_rate(self, round_index: int) -> float:

@@ -20,7 +20,7 @@ import numpy as np
 
 from fdsim.errors import RunFolderError
 from fdsim.learning.friends import clusters_in
-from fdsim.strategies.reduction import ThetaInputs, Reduction
+from fdsim.strategies.reduction import Reduction, ThetaInputs
 from fdsim.trace import open_trace
 
 if TYPE_CHECKING:

@@ -59,7 +59,7 @@ class Learner:
     analytics: dict[str, Any] = field(default_factory=dict)
 
     def as_state(self) -> dict[str, Any]:
-        """Return a flat dict of tensors, arrays and numbers, as checkpoints want it."""
+        """Return a flat dict of tensors, arrays and numbers, as checkpoints store it."""
         state: dict[str, Any] = {"next_round": self.next_round, "params": self.params}
         for part in _PARTS:
             state |= {f"{part}.{name}": value for name, value in getattr(self, part).items()}

@@ -118,7 +118,9 @@ def _seconds(prepared: Prepared, device: str | None) -> float:
             took[all_of_them] = _timed(one_round)
     for strategy in scenario.strategies:
         trains_all = strategy.trains_missing or scenario.telemetry.counterfactual
-        seconds += scenario.rounds * (took.get(trains_all, 0.0) + evaluate_s / scenario.telemetry.evaluate_every)
+        seconds += scenario.rounds * (
+            took.get(trains_all, 0.0) + evaluate_s / scenario.telemetry.evaluate_every
+        )
     return seconds
 
 

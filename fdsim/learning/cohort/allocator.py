@@ -1,4 +1,4 @@
-"""Keeps the C library from handing freed tensors back to the kernel between two steps."""
+"""Keeps the C library from returning freed tensors to the operating system between two steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
 @cache
 def keep_freed_memory() -> bool:
-    """Let glibc reuse freed memory instead of unmapping it; return whether it agreed.
+    """Let glibc reuse freed memory instead of unmapping it; return whether that worked.
 
     A training step frees and takes the same few megabytes again and again; with the default thresholds each of them
     is unmapped, and every page of the next step's tensors has to be faulted in anew, which took a tenth of the time

@@ -1,4 +1,4 @@
-"""How much memory a run will need on its accelerator, told before any training."""
+"""How much memory a run will need on its accelerator, estimated before any training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OTHER_ACCELERATOR_BYTES = 4e9
 
 
 def activations(module: nn.Module, input_shape: tuple[int, ...]) -> int:
-    """Count the numbers that one sample's forward pass leaves behind."""
+    """Count the activations of one sample's forward pass."""
     counted = 0
 
     def count(layer: nn.Module, inputs: object, output: object) -> None:
@@ -47,22 +47,22 @@ def client_bytes(module: nn.Module, training: Training, input_shape: tuple[int, 
 
 
 def memory_needed(trainer: Trainer, strategies: Sequence[Strategy], clients: int) -> float:
-    """Estimate the bytes that data, stacks and the hungriest strategy need at once."""
+    """Estimate the bytes that data, stacks and the most demanding strategy need at once."""
     from fdsim.learning.cohort.cohort import CohortTrainer
 
     if not isinstance(trainer, CohortTrainer):
-        raise TypeError(f"{type(trainer).__name__} does not say what it needs")
+        raise TypeError(f"{type(trainer).__name__} does not report its memory")
     row_bytes = trainer.parameters * torch.empty(0, dtype=trainer.dtype).element_size()
     stacks = trainer.plan.workers * trainer.plan.stack_size * (trainer.client_bytes + row_bytes)
-    hungriest = max(
+    most_stored = max(
         (clients * row_bytes * (int(strategy.compares) + int(strategy.stores)) for strategy in strategies),
         default=0,
     )
-    return float(trainer.data_bytes + stacks + hungriest + 4 * row_bytes)
+    return float(trainer.data_bytes + stacks + most_stored + 4 * row_bytes)
 
 
 def free_bytes(accelerator: torch.device) -> float:
-    """Return how much memory an accelerator has to spare."""
+    """Return the free memory of an accelerator."""
     if accelerator.type == "cuda":
         return float(torch.cuda.mem_get_info(accelerator)[0])
     if accelerator.type == "mps":

@@ -1,4 +1,4 @@
-"""Where chunks of clients are trained side by side: CPU threads, or several GPUs.
+"""Where chunks of clients are trained in parallel: CPU threads, or several GPUs.
 
 A CPU worker is a thread that keeps torch to itself (one intra-op thread): torch's operators release the interpreter, so
 two workers fill two cores without the barriers that splitting every small operator over both would cost. Since each

@@ -1,4 +1,4 @@
-"""The stacked path: all clients of a stack trained as one net, for nets made of known layers."""
+"""The stacked path: all clients of a stack trained as one net, for nets of supported layers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class StackedTrainer(StackLoop):
         super().__init__(module, samples, execution)
         net = stack_of(module, direct=execution.direct)
         if net is None:
-            raise ValueError("the stacked path does not know all layers of this module")
+            raise ValueError("the stacked path does not support all layers of this module")
         self.net = net
         self._losses = Compiled(self.losses) if execution.compiled else self.losses
 

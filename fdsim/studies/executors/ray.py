@@ -1,4 +1,4 @@
-"""The Ray executor: cells as tasks on a cluster. Ray is imported here and nowhere else, and only when asked for."""
+"""The Ray executor: cells as tasks on a cluster. Ray is imported only when asked for."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def test_a_failing_compiler_is_said_and_survived(monkeypatch, caplog):
     with caplog.at_level(logging.WARNING, logger="fdsim.learning"):
         assert [double(1), double(2)] == [2, 4]
     assert [record.message for record in caplog.records] == [
-        "torch.compile failed, training goes on without it: no compiler"
+        "torch.compile failed, training continues without it: no compiler"
     ]
 
 

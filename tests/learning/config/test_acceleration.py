@@ -165,5 +165,5 @@ def test_unknown_accelerators_are_refused(name):
 
 def test_an_absent_gpu_is_named():
     absent = f"cuda:{torch.cuda.device_count()}"
-    with pytest.raises(ScenarioError, match="is not there"):
+    with pytest.raises(ScenarioError, match="is not available"):
         Acceleration(device=absent).accelerators()
