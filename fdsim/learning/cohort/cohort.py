@@ -10,9 +10,8 @@ import numpy as np
 import torch
 
 from fdsim.data.datasets import Examples
-from fdsim.learning.cohort.allocator import keep_freed_memory
 from fdsim.learning.cohort.evaluate import Evaluator
-from fdsim.learning.cohort.memory import client_bytes
+from fdsim.learning.cohort.memory import client_bytes, keep_freed_memory
 from fdsim.learning.cohort.plan import CohortSpec, plan_for
 from fdsim.learning.cohort.workers import Worker, on_workers
 from fdsim.learning.config.acceleration import Acceleration
