@@ -1,4 +1,4 @@
-"""What a scenario means before anything runs: who holds which data, and what a local round asks of each client."""
+"""What a scenario fixes before anything runs: which client holds which data, and what a local round costs it."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ class Prepared:
 
 
 def prepare(scenario: Scenario) -> Prepared:
-    """Divide the data among the clients and work out what a local round costs them."""
+    """Divide the data among the clients and compute what a local round costs each of them."""
     clients = scenario.clients
     labels = scenario.data.labels()
     if clients > len(labels):
         raise DataError(
             "data",
             f"{clients} clients cannot share {len(labels)} training samples",
-            "take fewer clients or more data",
+            "use fewer clients or more data",
         )
     division = scenario.data.partition.divide(labels, clients, stream(scenario.seed, "partition"))
     if scenario.fleet:
@@ -116,13 +116,5 @@ def make_task(prepared: Prepared, *, device: str | None = None) -> Task:
         accelerator=trainer.accelerator,
         dtype=trainer.dtype,
     )
-    return Task(
-        trainer=trainer,
-        federation=federation,
-        optimiser=scenario.training.server_optimiser,
-        global_learning_rate=scenario.training.global_learning_rate,
-        evaluate_every=scenario.telemetry.evaluate_every,
-        similarity_every=scenario.telemetry.similarity_every,
-        counterfactual=scenario.telemetry.counterfactual,
-        convolutions="direct" if trainer.plan.direct else "torch",
-    )
+    convolutions = "direct" if trainer.plan.direct else "torch"
+    return Task(trainer, federation, scenario.training, scenario.telemetry, convolutions)

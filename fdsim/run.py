@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,11 +25,13 @@ from fdsim.trace.cache import TraceCache
 if TYPE_CHECKING:
     from fdsim.distributed.sharding import Sharding
     from fdsim.learning.engine import Task
+    from fdsim.strategies.base import Strategy
+    from fdsim.telemetry.strategy_log import StrategyLog
 
 
 @dataclass(frozen=True)
 class RunChoices:
-    """How to run, as opposed to what: none of this changes a result."""
+    """How to run, as opposed to what: nothing here changes a result."""
 
     resume: bool = False
     force: bool = False
@@ -36,7 +39,7 @@ class RunChoices:
     trace_cache: Path | None = None
     """Folder of traces by `Prepared.trace_key`, shared by the trials of a study."""
     sharding: Sharding | None = None
-    """Spreads every cohort over a Ray cluster; this alone may change last digits, by the order of sums."""
+    """Spreads every cohort over a Ray cluster; only this may change last digits, through the order of sums."""
 
 
 def participation_rounds(
@@ -78,7 +81,7 @@ def participation_rounds(
 
 
 def make_trace(prepared: Prepared, path: Path, view: View, folder: RunFolder | None = None) -> Trace:
-    """Simulate who takes part and write it to `path`, which appears only when complete."""
+    """Simulate participation and write the trace to `path`, which appears only when complete."""
     view.fleet_starts(prepared)
     trace = write_trace(
         path,
@@ -132,9 +135,11 @@ def _trace_of(prepared: Prepared, folder: RunFolder, choices: RunChoices, view: 
 
 
 def _learn_all(prepared: Prepared, trace: Trace, folder: RunFolder, choices: RunChoices, view: View) -> None:
+    from fdsim.distributed.sharding import sharded
     from fdsim.prepare import make_task
 
-    if all(folder.strategy(s.label).finished for s in prepared.scenario.strategies):
+    logs = [(strategy, folder.strategy(strategy.label)) for strategy in prepared.scenario.strategies]
+    if all(log.finished for _, log in logs):
         return
     task = make_task(prepared, device=choices.device)
     folder.manifest.update(
@@ -142,39 +147,37 @@ def _learn_all(prepared: Prepared, trace: Trace, folder: RunFolder, choices: Run
         convolutions=task.convolutions,
         fdsim=fdsim.__version__,
     )
-    # Every strategy is asked first, so that a setting it cannot work with is told before hours of training.
-    for strategy in prepared.scenario.strategies:
+    # Every strategy is checked first, so that a setting it cannot work with is reported before hours of training.
+    for strategy, _ in logs:
         strategy.check(task.federation)
-    if choices.sharding is None:
-        _learn_each(prepared, task, trace, folder, view)
-        return
-    from fdsim.distributed.sharding import sharded
+    spread = (
+        nullcontext(task)
+        if choices.sharding is None
+        else sharded(task, prepared, choices.sharding, device=choices.device)
+    )
+    with spread as task:
+        for strategy, log in logs:
+            if not log.finished:
+                _learn(strategy, task, trace, log, view)
 
-    with sharded(task, prepared, choices.sharding, device=choices.device) as spread:
-        _learn_each(prepared, spread, trace, folder, view)
 
-
-def _learn_each(prepared: Prepared, task: Task, trace: Trace, folder: RunFolder, view: View) -> None:
+def _learn(strategy: Strategy, task: Task, trace: Trace, log: StrategyLog, view: View) -> None:
     from fdsim.learning.engine import Learner, begin, learn
 
-    for strategy in prepared.scenario.strategies:
-        log = folder.strategy(strategy.label)
-        if log.finished:
-            continue
-        with log:
-            state = log.checkpoint_state()
-            learner = begin(strategy, task) if state is None else Learner.from_state(state)
-            view.strategy_starts(strategy.label, learner.next_round)
-            try:
-                for result in learn(strategy, task, trace, learner):
-                    log.append(result.row, result.clients, result.snapshot)
-                    if log.checkpoint_due(learner.next_round):
-                        log.checkpoint(learner.as_state(), learner.next_round)
-                    view.round_ends(strategy.label, result.row)
-            except NumericalError as error:
-                # One strategy that diverges is a result, not a reason to lose the others.
-                log.fail(str(error))
-                view.strategy_fails(strategy.label, str(error))
-            else:
-                log.finish()
-                view.strategy_ends(strategy.label)
+    with log:
+        state = log.checkpoint_state()
+        learner = begin(strategy, task) if state is None else Learner.from_state(state)
+        view.strategy_starts(strategy.label, learner.next_round)
+        try:
+            for result in learn(strategy, task, trace, learner):
+                log.append(result.row, result.clients, result.snapshot)
+                if log.checkpoint_due(learner.next_round):
+                    log.checkpoint(learner.as_state(), learner.next_round)
+                view.round_ends(strategy.label, result.row)
+        except NumericalError as error:
+            # One strategy that diverges is a result, not a reason to lose the others.
+            log.fail(str(error))
+            view.strategy_fails(strategy.label, str(error))
+        else:
+            log.finish()
+            view.strategy_ends(strategy.label)

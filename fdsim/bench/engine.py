@@ -119,7 +119,7 @@ class PlainLoop:
         samples = Samples(
             examples.train_inputs, examples.train_labels, accelerator=device, dtype=torch.float32
         )
-        self.path = LoopTrainer(module, samples, ExecutionOptions(device))
+        self.trainer = LoopTrainer(module, samples, ExecutionOptions(device))
         self.start = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
         self.stream = BatchStream(shards(examples, workload.clients), 0)
 
@@ -139,7 +139,7 @@ class PlainLoop:
             round_index=round_index,
             batch_size=training.batch_size_in(round_index),
         )
-        updates, _ = self.path.train(start, batches, SgdSettings.of(training, round_index))
+        updates, _ = self.trainer.train(start, batches, SgdSettings.of(training, round_index))
         return updates, batches.steps
 
 

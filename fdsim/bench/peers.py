@@ -243,7 +243,7 @@ def _flower_client(workload: EngineWorkload, message: Any, context: Any) -> Any:
     from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
     loop = _flower_loop(workload)
-    module = loop.path.module
+    module = loop.trainer.module
     module.load_state_dict(message.content["arrays"].to_torch_state_dict())
     start = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
     which = np.array([context.node_config["partition-id"]])

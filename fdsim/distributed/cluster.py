@@ -1,4 +1,4 @@
-"""Reaching a Ray cluster. Ray is never imported unless somebody asks for it."""
+"""Connects to a Ray cluster. Ray is imported only where it is used."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Any
 import fdsim
 from fdsim.errors import InputError
 
-#: How long an address may take to answer before it counts as nobody's.
+#: How long an address may take to answer before the connection fails.
 _ANSWER_S = 3.0
 _PORTS = {"": 6379, "ray": 10001}
 _REMEDY = "start one with `ray start --head`, or use --address local for one on this machine"
 
 
 def usable_cores() -> int:
-    """The cores this process may use, which containers and job schedulers make fewer than the machine has."""
+    """Return the cores this process may use: containers and job schedulers allow fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of what an error says; Ray's go on for pages."""
+    """Return the first line of an error's message; Ray's fill pages."""
     return str(error).strip().split("\n")[0]
 
 
 def connect(address: str | None) -> bool:
-    """Connect to a cluster, and return whether that was left to this call; an address nobody answers fails fast."""
+    """Connect to a cluster, and return whether this call did so; an address that does not answer fails fast."""
     try:
         import ray
     except ImportError:
@@ -58,7 +58,7 @@ def connect(address: str | None) -> bool:
 
 
 def _require_answer(address: str) -> None:
-    """Knock at the cluster's port: Ray itself would go on trying for minutes."""
+    """Try the cluster's port first: Ray itself would keep trying for minutes."""
     place = address
     if address == "auto":
         folder = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"
@@ -73,5 +73,5 @@ def _require_answer(address: str) -> None:
     try:
         socket.create_connection((host, number), timeout=_ANSWER_S).close()
     except OSError as error:
-        told = f"nobody answers at {host}, port {number} ({error.strerror or error})"
-        raise InputError(f"--address {address}", told, _REMEDY) from None
+        problem = f"no answer from {host}, port {number} ({error.strerror or error})"
+        raise InputError(f"--address {address}", problem, _REMEDY) from None

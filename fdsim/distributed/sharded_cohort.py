@@ -1,8 +1,8 @@
 """One cohort over several shards: processes, machines or GPUs that each train a slice of a round's clients.
 
-What a shard sends back is what the round needs and no more: a weighted sum [P] and losses where the strategy only
+A shard sends back what the round needs and no more: a weighted sum [P] and losses where the strategy only
 averages, sketches [C, m] besides where it compares sketches, whole updates [C, P] only where it stores or compares
-those. Shards remember nothing between calls, so one that is lost can be replaced in the middle of a round.
+those. Shards keep no state between calls, so a lost one can be replaced in the middle of a round.
 
 Sums are taken shard by shard, so results agree with one process within rounding: 1e-9 relative in float64, 1e-4 in
 float32 over a short run, and not to the last bit.
@@ -20,8 +20,7 @@ from torch import Tensor
 
 from fdsim.learning.counterfactual import add_weighted_
 from fdsim.learning.similarity import Sketch
-from fdsim.learning.trainer import Digest, Evaluation, Needs, Trainer
-from fdsim.strategies.base import Federation
+from fdsim.learning.trainer import Chunk, Digest, DigestRequest, Evaluation, Trainer
 
 if TYPE_CHECKING:
     from fdsim.learning.engine import Task
@@ -29,16 +28,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Order:
-    """What a shard is asked to do in a round: which clients, and what to send back of them."""
+    """What a shard does in a round: which clients it trains, and what it sends back."""
 
     clients: np.ndarray
     """[C]"""
     round_index: int
     work_frac: np.ndarray | None
     """[C]"""
-    weights: np.ndarray | None
-    """[C] for a weighted sum; None wants whole updates."""
-    sketch_dim: int | None = None
+    digest: DigestRequest | None
+    """What to reduce the updates to; None asks for whole updates."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class Parts:
     losses: np.ndarray
     updates: np.ndarray | None
     """[C, P]"""
-    weighted: np.ndarray | None
+    weighted_sum: np.ndarray | None
     """[P]"""
     sketches: np.ndarray | None
     """[C, m]"""
@@ -60,13 +58,6 @@ class Shard(Protocol):
 
     def begin(self, start: Any, order: Order) -> Any: ...
     def collect(self, handle: Any) -> Parts: ...
-
-
-@dataclass(frozen=True)
-class _Chunk:
-    clients: np.ndarray
-    updates: Tensor
-    losses: Tensor
 
 
 class ShardedCohort:
@@ -82,7 +73,7 @@ class ShardedCohort:
         return self._home.initial()
 
     def evaluate(self, params: Tensor) -> Evaluation:
-        """Test parameters."""
+        """Evaluate parameters [P] on the test set."""
         return self._home.evaluate(params)
 
     def learning_rate(self, round_index: int) -> float:
@@ -91,23 +82,28 @@ class ShardedCohort:
 
     def train(
         self, start: Tensor, clients: np.ndarray, round_index: int, work_frac: np.ndarray | None = None
-    ) -> Iterator[_Chunk]:
+    ) -> Iterator[Chunk]:
         """Yield whole updates, one chunk per shard."""
         for parts in self._ask(start, clients, round_index, work_frac, None):
             if parts.updates is None:
                 raise ValueError("a shard sent no updates back")
-            yield _Chunk(np.array(parts.clients), _to(start, parts.updates), _to(start, parts.losses))
+            yield Chunk(np.array(parts.clients), _to(start, parts.updates), _to(start, parts.losses))
 
     def digest(
-        self, start: Tensor, clients: np.ndarray, round_index: int, work_frac: np.ndarray | None, needs: Needs
+        self,
+        start: Tensor,
+        clients: np.ndarray,
+        round_index: int,
+        work_frac: np.ndarray | None,
+        request: DigestRequest,
     ) -> Iterator[Digest]:
-        """Yield weighted sums, losses and sketch, one digest per shard."""
-        for parts in self._ask(start, clients, round_index, work_frac, needs):
-            if parts.weighted is None:
+        """Yield weighted sums, losses and sketches, one digest per shard."""
+        for parts in self._ask(start, clients, round_index, work_frac, request):
+            if parts.weighted_sum is None:
                 raise ValueError("a shard sent no weighted sum back")
             sketches = None if parts.sketches is None else _to(start, parts.sketches)
             yield Digest(
-                np.array(parts.clients), _to(start, parts.weighted), sketches, _to(start, parts.losses)
+                np.array(parts.clients), _to(start, parts.weighted_sum), sketches, _to(start, parts.losses)
             )
 
     def _ask(
@@ -116,7 +112,7 @@ class ShardedCohort:
         clients: np.ndarray,
         round_index: int,
         work_frac: np.ndarray | None,
-        needs: Needs | None,
+        request: DigestRequest | None,
     ) -> Iterator[Parts]:
         """Give every shard its slice, then wait for them in turn: their order never depends on who is faster."""
         clients = np.asarray(clients)
@@ -129,8 +125,9 @@ class ShardedCohort:
                     clients=clients[slice_],
                     round_index=round_index,
                     work_frac=None if work_frac is None else np.asarray(work_frac)[slice_],
-                    weights=None if needs is None else needs.weights[slice_],
-                    sketch_dim=None if needs is None else needs.sketch_dim,
+                    digest=None
+                    if request is None
+                    else DigestRequest(request.weights[slice_], request.sketch_dim),
                 )
                 under_way.append((shard, shard.begin(published, order)))
         for shard, handle in under_way:
@@ -147,33 +144,32 @@ def _tensor(array: np.ndarray) -> Tensor:
 
 
 def carry_out(task: Task, start: np.ndarray, order: Order) -> Parts:
-    """Do what a shard is asked to do, with a task of its own."""
-    federation: Federation = task.federation
+    """Train a shard's clients with its own task, and return what was asked for."""
+    federation, digest = task.federation, order.digest
     params = _tensor(start).to(device=federation.accelerator, dtype=federation.dtype)
-    place = {int(client): at for at, client in enumerate(order.clients)}
-    weighted = None if order.weights is None else torch.zeros_like(params)
+    position = {int(client): at for at, client in enumerate(order.clients)}
+    weighted_sum = torch.zeros_like(params)
     sketch = None
-    if order.sketch_dim is not None:
-        sketch = Sketch(federation, order.sketch_dim, round_index=order.round_index)
+    if digest is not None and digest.sketch_dim is not None:
+        sketch = Sketch(federation, digest.sketch_dim, round_index=order.round_index)
     clients: list[np.ndarray] = []
     losses: list[Tensor] = []
-    updates: list[Tensor] = []
-    sketches: list[Tensor] = []
+    rows: list[Tensor] = []
     for chunk in task.trainer.train(params, order.clients, order.round_index, work_frac=order.work_frac):
         clients.append(chunk.clients)
         losses.append(chunk.losses)
-        if weighted is None or order.weights is None:
-            updates.append(chunk.updates)
+        if digest is None:
+            rows.append(chunk.updates)
             continue
-        add_weighted_(
-            weighted, order.weights[[place[int(client)] for client in chunk.clients]], chunk.updates
-        )
+        weights = digest.weights[[position[int(client)] for client in chunk.clients]]
+        add_weighted_(weighted_sum, weights, chunk.updates)
         if sketch is not None:
-            sketches.append(sketch.of(chunk.updates))
+            rows.append(sketch.of(chunk.updates))
+    stacked = torch.cat(rows).cpu().numpy() if rows else None
     return Parts(
         clients=np.concatenate(clients),
         losses=torch.cat(losses).cpu().numpy(),
-        updates=torch.cat(updates).cpu().numpy() if updates else None,
-        weighted=None if weighted is None else weighted.cpu().numpy(),
-        sketches=torch.cat(sketches).cpu().numpy() if sketches else None,
+        updates=stacked if digest is None else None,
+        weighted_sum=None if digest is None else weighted_sum.cpu().numpy(),
+        sketches=None if digest is None else stacked,
     )

@@ -1,4 +1,4 @@
-"""A single run wider than one machine: its cohort trained by actors on a Ray cluster."""
+"""A single run over several machines: its cohort is trained by actors on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Sharding:
     address: str | None = None
     threads_per_shard: int = 1
     gpus_per_shard: float | None = None
-    """One GPU each where the cluster has any, if not given."""
+    """If not given: one GPU each where the cluster has any."""
 
 
 class ShardActor:
@@ -87,7 +87,7 @@ def sharded(
         gpus = sharding.gpus_per_shard
         if gpus is None:
             gpus = 1.0 if ray.cluster_resources().get("GPU") else 0.0
-        # A shard remembers nothing, so Ray may start it anew elsewhere and ask again, as often as it takes.
+        # A shard keeps no state, so Ray may restart it elsewhere and retry, as often as needed.
         options = {
             "num_cpus": sharding.threads_per_shard,
             "num_gpus": gpus,
@@ -97,7 +97,7 @@ def sharded(
         examples = ray.put(prepared.scenario.data.load())
         job = {
             "scenario": prepared.scenario.as_tables(),
-            # Kinds of the user's own are found there as here.
+            # The user's own kinds are found there as here.
             "import_from": [path or str(Path.cwd()) for path in sys.path],
             "threads": sharding.threads_per_shard,
             "device": device,

@@ -20,7 +20,7 @@ import numpy as np
 
 from fdsim.errors import RunFolderError
 from fdsim.learning.friends import clusters_in
-from fdsim.strategies.reduction import Figures, Reduction
+from fdsim.strategies.reduction import Reduction, ThetaInputs
 from fdsim.trace import open_trace
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def theory_of(run: Run, strategy: str | None = None) -> Theory:
     mine = table[table["strategy"].astype(str) == label].sort_values("round")
     seen = np.arange(len(missing_frac))
     theta = Reduction(p=0.1).theta(
-        Figures(constants.clients, constants.rounds, constants.b_max, constants.delta_f),
+        ThetaInputs(constants.clients, constants.rounds, constants.b_max, constants.delta_f),
         constants.beta * seen,
     )
     rounds = pd.DataFrame(

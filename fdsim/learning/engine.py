@@ -1,15 +1,15 @@
 """The round loop: one strategy learns on a trace, round by round.
 
-The engine owns orchestration: it trains whoever arrives, streams their updates into the blend the strategy
-asked for, compares updates on the accelerator, steps the server optimiser and writes down what happened.
-Rounds are pulled from an iterator one at a time, so that a source of rounds may look at the learner before it
-returns the next one.
+The engine owns orchestration: a round (round.py) trains the active clients and blends their updates; then the
+strategy takes in what the round has shown, the server optimiser steps, and the round is recorded. Rounds are
+pulled from an iterator one at a time, so that a source of rounds may look at the learner before it returns
+the next one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,25 +17,19 @@ import torch
 from torch import Tensor
 
 from fdsim.errors import TraceError
-from fdsim.learning.attendance import attendance_of
-from fdsim.learning.friends import (
-    CLUSTERS_UP_TO,
-    FriendFigures,
-    adjusted_rand_index,
-    clusters_in,
-    friend_figures,
-)
-from fdsim.learning.records import Account, client_rows, round_row, snapshot_of
-from fdsim.learning.round import Played, Table, play
+from fdsim.learning.friends import CLUSTERS_UP_TO, FriendFigures, cluster_agreement, friend_figures
+from fdsim.learning.records import client_rows, round_row, snapshot_of
+from fdsim.learning.round import Round, RoundOutcome
 from fdsim.learning.similarity import UpdateComparer
 from fdsim.learning.stopwatch import Stopwatch
 from fdsim.learning.trainer import Evaluation, Trainer
-from fdsim.strategies.base import Cohort, Federation, Received, State, Strategy
+from fdsim.strategies.base import Federation, Feedback, State, Strategy
 from fdsim.telemetry.schema import ClientRows, RoundRow, SimilaritySnapshot
 from fdsim.trace import TraceRound
 
 if TYPE_CHECKING:
-    from fdsim.learning.server_optimisers import ServerOptimiser
+    from fdsim.learning.config.training import Training
+    from fdsim.telemetry.settings import Telemetry
 
 
 @dataclass(frozen=True)
@@ -44,17 +38,13 @@ class Task:
 
     trainer: Trainer
     federation: Federation
-    optimiser: ServerOptimiser
-    global_learning_rate: float
-    evaluate_every: int = 1
-    similarity_every: int = 0
-    """Rounds between snapshots of R and N; 0 takes none, otherwise one is also taken after the last round."""
-    counterfactual: bool = False
+    training: Training
+    telemetry: Telemetry
     convolutions: str = "torch"
-    """Whose convolutions train: torch's or our own (direct); they differ in their last bits."""
+    """Whose convolutions train: torch's, or our own kernel (direct); they differ in their last bits."""
 
     def due(self, every: int, round_index: int) -> bool:
-        """Whether something done every so many rounds, and after the last one, is done now."""
+        """Whether something done every so many rounds, and after the last one, is done now; 0 is never."""
         return every > 0 and ((round_index + 1) % every == 0 or round_index + 1 == self.federation.rounds)
 
 
@@ -69,7 +59,7 @@ class Learner:
     analytics: dict[str, Any] = field(default_factory=dict)
 
     def as_state(self) -> dict[str, Any]:
-        """Return a flat dict of tensors, arrays and numbers, as checkpoints want it."""
+        """Return a flat dict of tensors, arrays and numbers, as checkpoints store it."""
         state: dict[str, Any] = {"next_round": self.next_round, "params": self.params}
         for part in _PARTS:
             state |= {f"{part}.{name}": value for name, value in getattr(self, part).items()}
@@ -77,7 +67,7 @@ class Learner:
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Learner:
-        """Make the learner that `as_state` described."""
+        """Rebuild the learner from what `as_state` returned."""
         parts: dict[str, dict[str, Any]] = {part: {} for part in _PARTS}
         for name, value in state.items():
             part, dot, rest = name.partition(".")
@@ -86,7 +76,7 @@ class Learner:
         return cls(next_round=int(state["next_round"]), params=state["params"], **parts)
 
     def move(self, accelerator: torch.device) -> None:
-        """Bring every tensor to the accelerator."""
+        """Move every tensor to the accelerator."""
         self.params = self.params.to(accelerator)
         for part in _PARTS:
             held = getattr(self, part)
@@ -110,13 +100,15 @@ def begin(strategy: Strategy, task: Task) -> Learner:
     federation = task.federation
     strategy.check(federation)
     analytics: dict[str, Any] = {"last_stand_in": np.full(federation.clients, -1)}
-    if strategy.compares and task.similarity_every and federation.clients <= CLUSTERS_UP_TO:
+    if strategy.compares and task.telemetry.similarity_every and federation.clients <= CLUSTERS_UP_TO:
         analytics["distance"] = np.zeros((federation.clients, federation.clients))
         analytics["distances"] = np.zeros((federation.clients, federation.clients), dtype=np.int32)
     return Learner(
         next_round=0,
         params=task.trainer.initial(),
-        optimiser_state=task.optimiser.start(federation.parameters, federation.accelerator, federation.dtype),
+        optimiser_state=task.training.server_optimiser.start(
+            federation.parameters, federation.accelerator, federation.dtype
+        ),
         strategy_state=strategy.start(federation),
         analytics=analytics,
     )
@@ -125,100 +117,72 @@ def begin(strategy: Strategy, task: Task) -> Learner:
 def learn(
     strategy: Strategy, task: Task, trace: Iterable[TraceRound], learner: Learner
 ) -> Iterator[RoundResult]:
-    """Let a learner live through the rounds it has not seen; it may be checkpointed between results."""
-    learner.move(task.federation.accelerator)
-    table = Table(
-        strategy, task, UpdateComparer(strategy.comparison, task.federation) if strategy.compares else None
-    )
+    """Take a learner through the rounds it has not seen; it may be checkpointed between results."""
+    federation = task.federation
+    learner.move(federation.accelerator)
+    comparer = UpdateComparer(strategy.update_score, federation) if strategy.compares else None
     for trace_round in trace:
         if trace_round.round < learner.next_round:
             continue
-        if trace_round.clients != task.federation.clients:
+        if trace_round.clients != federation.clients:
             raise TraceError(
                 f"round {trace_round.round} of the trace",
-                f"has {trace_round.clients} clients where the data are divided among {task.federation.clients}",
+                f"has {trace_round.clients} clients where the data are divided among {federation.clients}",
                 "use a trace made for as many clients",
             )
-        yield _one_round(table, trace_round, learner)
+        current = Round(strategy, task, comparer, trace_round, learner)
+        yield _conclude(strategy, task, learner, current.run(), current.watch)
 
 
-def _one_round(table: Table, trace_round: TraceRound, learner: Learner) -> RoundResult:
-    watch = Stopwatch()
-    strategy, task = table.strategy, table.task
-    round_index = trace_round.round
-    attendance = attendance_of(strategy, task.federation, trace_round, learner.params)
-    played = play(table, learner.strategy_state, attendance, watch)
+def _conclude(
+    strategy: Strategy, task: Task, learner: Learner, outcome: RoundOutcome, watch: Stopwatch
+) -> RoundResult:
+    """Let strategy, server and analytics take in a round, and record it."""
+    round_index, true_cluster = outcome.cohort.round_index, task.federation.true_cluster
+    # In a round without active clients nothing moves, and the strategy has nothing to report.
+    figures, report = FriendFigures(), dict[str, float]()
     with watch.on("blend"):
-        figures = _learn_from(strategy, task, attendance.cohort, played, learner)
-        if played.update is not None:
-            learner.params, learner.optimiser_state = task.optimiser.step(
-                learner.params, played.update, learner.optimiser_state, task.global_learning_rate
+        if outcome.blend is not None:
+            scores = None if outcome.pair_scores is None else outcome.pair_scores.scores
+            learner.strategy_state = strategy.after_round(
+                learner.strategy_state, outcome.cohort, Feedback(scores, outcome.losses)
+            )
+            report = strategy.report(learner.strategy_state)
+            last = learner.analytics["last_stand_in"]
+            figures = friend_figures(strategy, outcome.cohort, outcome.blend, true_cluster, last)
+            _follow(learner.analytics, outcome)
+            learner.params, learner.optimiser_state = task.training.server_optimiser.step(
+                learner.params, outcome.update, learner.optimiser_state, task.training.global_learning_rate
             )
     evaluation: Evaluation | None = None
-    if task.due(task.evaluate_every, round_index):
+    if task.due(task.telemetry.evaluate_every, round_index):
         with watch.on("evaluate"):
             evaluation = task.trainer.evaluate(learner.params)
+    snapshot: SimilaritySnapshot | None = None
     with watch.on("analytics"):
-        agreement = _cluster_agreement(strategy, task, learner) if evaluation is not None else None
-        snapshot = _snapshot(strategy, task, learner, round_index)
+        if evaluation is not None and true_cluster is not None and len(true_cluster) <= CLUSTERS_UP_TO:
+            agreement = cluster_agreement(strategy.friendship(learner.strategy_state), true_cluster)
+            figures = replace(figures, cluster_agreement=agreement)
+        if task.due(task.telemetry.similarity_every, round_index):
+            friendship = strategy.friendship(learner.strategy_state)
+            snapshot = snapshot_of(round_index, friendship, learner.analytics.get("distance"))
     learner.next_round = round_index + 1
-    # In a round that nobody came to the strategy has not moved, and has nothing to report.
-    report = {} if played.blend is None else strategy.report(learner.strategy_state)
-    account = Account(
-        trace_round,
-        attendance,
-        played,
-        figures,
-        report,
-        evaluation,
-        agreement,
-    )
     return RoundResult(
-        round_row(account, watch), client_rows(account, task.federation.true_cluster), snapshot
+        round_row(outcome, evaluation, figures, report, watch),
+        client_rows(outcome, evaluation, true_cluster),
+        snapshot,
     )
 
 
-def _learn_from(
-    strategy: Strategy, task: Task, cohort: Cohort, played: Played, learner: Learner
-) -> FriendFigures:
-    """Let strategy and analytics take in a round in which somebody arrived."""
-    if played.blend is None:
-        return FriendFigures()
-    scores = None if played.compared is None else played.compared.scores
-    learner.strategy_state = strategy.after_round(
-        learner.strategy_state, cohort, Received(scores, played.losses)
-    )
-    last = learner.analytics["last_stand_in"]
-    figures = friend_figures(strategy, cohort, played.blend, task.federation.true_cluster, last)
-    single = played.blend.stand_in >= 0
-    last[cohort.missing[single]] = played.blend.stand_in[single]
-    if played.compared is not None and "distance" in learner.analytics:
-        known = np.isfinite(played.compared.distances)
-        first, second = (cohort.active[places] for places in np.nonzero(known))
-        learner.analytics["distances"][first, second] += 1
-        mean = learner.analytics["distance"]
-        mean[first, second] += (played.compared.distances[known] - mean[first, second]) / learner.analytics[
-            "distances"
-        ][first, second]
-    return figures
-
-
-def _cluster_agreement(strategy: Strategy, task: Task, learner: Learner) -> float | None:
-    truth = task.federation.true_cluster
-    if truth is None or task.federation.clients > CLUSTERS_UP_TO:
-        return None
-    friendship = strategy.friendship(learner.strategy_state)
-    if friendship is None:
-        return None
-    return adjusted_rand_index(clusters_in(*friendship, count=len(np.unique(truth))), truth)
-
-
-def _snapshot(
-    strategy: Strategy, task: Task, learner: Learner, round_index: int
-) -> SimilaritySnapshot | None:
-    if not task.due(task.similarity_every, round_index):
-        return None
-    friendship = strategy.friendship(learner.strategy_state)
-    if friendship is None:
-        return None
-    return snapshot_of(round_index, friendship, learner.analytics.get("distance"))
+def _follow(analytics: dict[str, Any], outcome: RoundOutcome) -> None:
+    """Note each missing client's stand-in, and add to the mean distance of each pair compared."""
+    cohort, blend, pairs = outcome.cohort, outcome.blend, outcome.pair_scores
+    if blend is not None:
+        single = blend.stand_in >= 0
+        analytics["last_stand_in"][cohort.missing[single]] = blend.stand_in[single]
+    if pairs is not None and "distance" in analytics:
+        known = np.isfinite(pairs.distances)
+        where = tuple(cohort.active[places] for places in np.nonzero(known))
+        analytics["distances"][where] += 1
+        mean = analytics["distance"]
+        mean[where] += (pairs.distances[known] - mean[where]) / analytics["distances"][where]

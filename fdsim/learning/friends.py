@@ -1,4 +1,4 @@
-"""Friend analytics: were true friends there, were they found, and who carries the others."""
+"""Friend analytics: whether true friends were active, whether they were found, and who stands in for how many."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ import numpy as np
 
 from fdsim.strategies.base import STORED, STORED_ON_MEAN, Blend, Cohort, Strategy
 
-#: Above this many clients the clusters of R are not looked for: it takes time and memory in K².
+#: Above this many clients no clusters are looked for in R: that takes time and memory in K².
 CLUSTERS_UP_TO = 2000
 
 
 @dataclass(frozen=True)
 class FriendFigures:
-    """A round's answers; None where the question makes no sense."""
+    """A round's analytics, named as in the rounds table; None where a figure does not apply."""
 
-    present_frac: float | None = None
-    hit_frac: float | None = None
+    friend_present_frac: float | None = None
+    friend_hit_frac: float | None = None
     fallback_frac: float | None = None
-    stable_frac: float | None = None
+    friend_stable_frac: float | None = None
     stand_ins_max: int | None = None
     effective_updates: float | None = None
+    cluster_agreement: float | None = None
 
 
 def friend_figures(
@@ -31,7 +32,7 @@ def friend_figures(
     true_cluster: np.ndarray | None,
     last_stand_in: np.ndarray,
 ) -> FriendFigures:
-    """Work out a round's analytics; `last_stand_in` [K] is each client's previous stand-in, -1 for none."""
+    """Return a round's analytics; `last_stand_in` [K] is each client's previous stand-in, -1 for none."""
     missing, stand_in = cohort.missing, blend.stand_in
     single = stand_in >= 0
     present = hit = fallback = stable = most = None
@@ -53,13 +54,23 @@ def friend_figures(
 
 
 def _effective_updates(cohort: Cohort, blend: Blend) -> float:
-    """Return (Σw)²/Σw² over active and stored updates: n when n of them weigh alike, 1 when one rules."""
+    """Return (Σw)²/Σw² over active and stored updates: n when n of them weigh alike, 1 when one has all the weight."""
     stored = cohort.client_weight[cohort.missing] * np.isin(blend.stand_in, (STORED, STORED_ON_MEAN))
     if (blend.stand_in == STORED).any():
         # Leaving others out has raised the stored updates' weights as it has the active ones'.
         stored = stored * blend.weights.sum() / cohort.client_weight[cohort.active].sum()
     weights = np.concatenate([blend.weights, stored])
     return float(weights.sum() ** 2 / (weights**2).sum())
+
+
+def cluster_agreement(
+    friendship: tuple[np.ndarray, np.ndarray] | None, true_cluster: np.ndarray
+) -> float | None:
+    """Return how well the clusters in R agree with the true ones; None for strategies that keep no R."""
+    if friendship is None:
+        return None
+    found = clusters_in(*friendship, count=len(np.unique(true_cluster)))
+    return adjusted_rand_index(found, true_cluster)
 
 
 def clusters_in(similarity: np.ndarray, meetings: np.ndarray, count: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""One round of learning: what the active clients send, and the global update that comes of it."""
+"""One round of learning: whose updates are received, what they add up to, and what became of it."""
 
 from __future__ import annotations
 
@@ -11,205 +11,201 @@ import torch
 from torch import Tensor
 
 from fdsim.errors import NumericalError
-from fdsim.learning.attendance import Attendance
-from fdsim.learning.counterfactual import Counterfactual, add_weighted_
-from fdsim.learning.similarity import Compared, UpdateComparer, blocks_of, compared
+from fdsim.learning.counterfactual import Counterfactual, SubstitutionError, add_weighted_
+from fdsim.learning.similarity import PairScores, UpdateComparer, pair_scores
 from fdsim.learning.stopwatch import Stopwatch
-from fdsim.learning.trainer import Chunk, DigestingTrainer, Needs
-from fdsim.learning.transfer import HostTransfer
-from fdsim.strategies.base import Blend, Cohort, State, Strategy
+from fdsim.learning.trainer import Chunk, Digest, DigestingTrainer, DigestRequest
+from fdsim.strategies.base import Blend, Cohort, Federation, Strategy
+from fdsim.trace import Cause, Phase, TraceRound
 
 if TYPE_CHECKING:
-    from fdsim.learning.engine import Task
+    from fdsim.learning.engine import Learner, Task
 
 
 @dataclass(frozen=True)
-class Played:
-    """What became of a round; arrays over the S active, or over `error_clients`, trained off the books."""
+class RoundOutcome:
+    """What became of a round. All of it is on the host but for the update."""
 
-    update: Tensor | None
+    trace_round: TraceRound
+    cohort: Cohort
     blend: Blend | None
-    losses: np.ndarray
+    """None when no client was active."""
+    update: Tensor
+    """[P] the global update, on the accelerator; zero when no client was active."""
     update_norm: float
-    compared: Compared | None
-    pairs_computed: int
+    losses: np.ndarray
+    """[S] mean training loss of each active client."""
+    pair_scores: PairScores | None
     pairs_multiplied: int
-    error: float | None
-    error_clients: np.ndarray
-    error_squared: np.ndarray
-    error_cosine: np.ndarray
+    substitution_error: SubstitutionError | None
+    """None unless the counterfactual is on."""
 
 
-@dataclass(frozen=True)
-class Table:
-    """Those who play: a strategy, its task, and the comparer in which updates are compared, if they are."""
+def cohort_of(strategy: Strategy, federation: Federation, trace_round: TraceRound, params: Tensor) -> Cohort:
+    """Return whose updates a strategy gets in a round of the trace."""
+    selected, active = trace_round.selected, trace_round.completed
+    work_frac = None
+    if strategy.trains_missing:
+        active = selected
+    elif strategy.takes_partial:
+        cut_off = (trace_round.cause == Cause.deadline) & (trace_round.phase == Phase.train)
+        partial = np.flatnonzero(cut_off & (trace_round.progress > 0))
+        if len(partial):
+            active = np.union1d(active, partial)
+            work_frac = np.where(np.isin(active, partial), trace_round.progress[active], 1.0)
+    weight = np.zeros(federation.clients)
+    weight[selected] = federation.client_weight[selected]
+    total = weight.sum()
+    return Cohort(
+        round_index=trace_round.round,
+        active=active,
+        missing=np.setdiff1d(selected, active),
+        client_weight=weight / total if total > 0 else weight,
+        params=params,
+        work_frac=work_frac,
+    )
 
-    strategy: Strategy
-    task: Task
-    comparer: UpdateComparer | None
 
+class Round:
+    """A round under way: tensors stay on the accelerator until `run` fetches them all at once.
 
-def play(table: Table, state: State, attendance: Attendance, watch: Stopwatch) -> Played:
-    """Train a round's clients and blend their updates; `state` changes only through `Strategy.store`."""
-    game = _Game(table, state, attendance, watch)
-    game.blend_first()
-    if game.blend is not None:
-        game.train()
-    game.transfer.put("update_norm", torch.linalg.vector_norm(game.update).reshape(1))
-    if game.counterfactual is not None:
-        game.train_off_the_books(game.counterfactual)
-    return game.result()
+    The strategy's state changes only through `Strategy.store`.
+    """
 
-
-class _Game:
-    """A round under way: tensors pile up on the accelerator until `result` fetches them all at once."""
-
-    def __init__(self, table: Table, state: State, attendance: Attendance, watch: Stopwatch) -> None:
-        self.strategy, self.task, self.comparer = table.strategy, table.task, table.comparer
-        self.state, self.watch = state, watch
-        self.cohort, self.attendance = attendance.cohort, attendance
-        self.learning_rate = table.task.trainer.learning_rate(self.cohort.round_index)
-        self.update = torch.zeros_like(self.cohort.params)
-        self.transfer = HostTransfer()
-        self.blend: Blend | None = None
-        self.wanted: np.ndarray | None = None
-        self.counterfactual: Counterfactual | None = None
-        self.order: list[np.ndarray] = []
-        self.pairs_multiplied = 0
-        self.off_the_books = np.empty(0, dtype=np.int64)
-
-    def blend_first(self) -> None:
-        """Ask the strategy for its blend, which it knows before any training."""
-        cohort, strategy = self.cohort, self.strategy
+    def __init__(
+        self,
+        strategy: Strategy,
+        task: Task,
+        comparer: UpdateComparer | None,
+        trace_round: TraceRound,
+        learner: Learner,
+    ) -> None:
+        self.watch = Stopwatch()
+        self._strategy, self._task, self._comparer = strategy, task, comparer
+        self._trace_round, self._state = trace_round, learner.strategy_state
+        self._cohort = cohort = cohort_of(strategy, task.federation, trace_round, learner.params)
+        self._update = torch.zeros_like(cohort.params)
+        self._wanted: np.ndarray | None = None
+        self._order: list[np.ndarray] = []
+        self._blend: Blend | None = None
         with self.watch.on("blend"):
             if len(cohort.active):
-                self.blend = strategy.blend(self.state, cohort)
-                if self.comparer is not None:
-                    self.wanted = strategy.pairs(self.state, cohort)
-                    blocks = blocks_of(self.wanted, len(cohort.active))
-                    self.pairs_multiplied = blocks.pairs
-                    self.comparer.begin(cohort.round_index, blocks, len(cohort.active))
-        if self.task.counterfactual:
+                self._blend = strategy.blend(self._state, cohort)
+                if comparer is not None:
+                    self._wanted = strategy.pairs(self._state, cohort)
+                    comparer.begin(cohort.round_index, self._wanted, len(cohort.active))
+        self._counterfactual: Counterfactual | None = None
+        if task.telemetry.counterfactual:
             with self.watch.on("analytics"):
-                self.counterfactual = Counterfactual(
-                    strategy, self.state, cohort, self.blend, self.attendance.partial
+                self._counterfactual = Counterfactual(strategy, self._state, cohort, self._blend)
+
+    def run(self) -> RoundOutcome:
+        """Train the active clients, blend their updates, and wait for the accelerator once."""
+        cohort, trainer, counterfactual = self._cohort, self._task.trainer, self._counterfactual
+        learning_rate = trainer.learning_rate(cohort.round_index)
+        tensors = {} if self._blend is None else self._train(self._blend)
+        tensors["update_norm"] = torch.linalg.vector_norm(self._update).reshape(1)
+        if counterfactual is not None:
+            with self.watch.on("analytics"):
+                chunks = trainer.train(cohort.params, counterfactual.clients, cohort.round_index)
+                tensors |= counterfactual.measure(
+                    chunks if len(counterfactual.clients) else (), self._update, learning_rate=learning_rate
                 )
-
-    def train(self) -> None:
-        """Stream the active clients' updates into the blend."""
-        if self.blend is None:
-            raise ValueError("nobody arrived, so there is nothing to train")
-        cohort, blend = self.cohort, self.blend
-        losses: list[Tensor] = []
-        chunks: Iterator[Chunk] = iter(())
-        if isinstance(self.task.trainer, DigestingTrainer) and self._needs_no_update_whole:
-            self._take_digests(self.task.trainer, blend, losses)
-        else:
-            chunks = self.task.trainer.train(
-                cohort.params, cohort.active, cohort.round_index, work_frac=self.attendance.work_frac
-            )
-        for chunk in self.watch.over("train", chunks):
-            with self.watch.on("blend"):
-                positions = np.searchsorted(cohort.active, chunk.clients)
-                add_weighted_(self.update, blend.weights[positions], chunk.updates)
-                self.order.append(positions)
-                losses.append(chunk.losses)
-                if self.comparer is not None:
-                    self.comparer.add(positions, chunk.updates)
-                if self.strategy.stores:
-                    self.strategy.store(self.state, cohort, chunk.clients, chunk.updates)
-            if self.counterfactual is not None:
-                with self.watch.on("analytics"):
-                    self.counterfactual.arrive(positions, chunk.clients, chunk.updates)
-        with self.watch.on("blend"):
-            if blend.correction is not None:
-                self.update += blend.correction
-            self.transfer.put("losses", torch.cat(losses))
-            if self.comparer is not None:
-                self.transfer.put("products", self.comparer.products())
-
-    @property
-    def _needs_no_update_whole(self) -> bool:
-        compares_whole = self.comparer is not None and self.strategy.comparison.sketch_dim is None
-        return not compares_whole and not self.strategy.stores and self.counterfactual is None
-
-    def _take_digests(self, trainer: DigestingTrainer, blend: Blend, losses: list[Tensor]) -> None:
-        """Add up what far-away trainers have made of their clients' updates."""
-        cohort = self.cohort
-        needs = Needs(
-            blend.weights, self.strategy.comparison.sketch_dim if self.comparer is not None else None
-        )
-        digests = trainer.digest(
-            cohort.params, cohort.active, cohort.round_index, self.attendance.work_frac, needs
-        )
-        for digest in self.watch.over("train", digests):
-            with self.watch.on("blend"):
-                positions = np.searchsorted(cohort.active, digest.clients)
-                self.update += digest.weighted
-                self.order.append(positions)
-                losses.append(digest.losses)
-                if self.comparer is not None and digest.sketches is not None:
-                    self.comparer.add_rows(positions, digest.sketches)
-
-    def train_off_the_books(self, counterfactual: Counterfactual) -> None:
-        """Train whoever was missing, for measurement alone."""
-        cohort = self.cohort
-        with self.watch.on("analytics"):
-            chunks = self.task.trainer.train(cohort.params, counterfactual.clients, cohort.round_index)
-            measured = counterfactual.measure(
-                chunks if len(counterfactual.clients) else (), self.update, learning_rate=self.learning_rate
-            )
-            self.off_the_books = measured.clients
-            self.transfer.put("error", measured.aggregate)
-            self.transfer.put("error_squared", measured.squared)
-            self.transfer.put("error_cosine", measured.cosine)
-
-    def result(self) -> Played:
-        """Wait for the accelerator, once, and return the round."""
         # Waiting belongs to training, which is what the accelerator is busy with.
         with self.watch.on("train"):
-            host = self.transfer.fetch()
-        nothing = np.empty(0)
-        update_norm = float(host["update_norm"][0])
-        if self.blend is not None:
-            host["losses"] = host["losses"][np.argsort(np.concatenate(self.order))]
-            _check_finite(self.cohort, host["losses"], update_norm)
-        found = None
+            host = _fetch(tensors)
+        losses, update_norm = np.empty(0), float(host["update_norm"][0])
+        if "losses" in host:
+            losses = host["losses"][np.argsort(np.concatenate(self._order))]
+        _check_finite(cohort, losses, update_norm)
+        scores = None
         if "products" in host:
             with self.watch.on("blend"):
-                found = compared(
-                    host["products"], self.wanted, self.strategy.comparison, learning_rate=self.learning_rate
+                scores = pair_scores(
+                    host["products"], self._wanted, self._strategy.update_score, learning_rate=learning_rate
                 )
-        return Played(
-            update=self.update if self.blend is not None else None,
-            blend=self.blend,
-            losses=host.get("losses", nothing),
+        return RoundOutcome(
+            trace_round=self._trace_round,
+            cohort=cohort,
+            blend=self._blend,
+            update=self._update,
             update_norm=update_norm,
-            compared=found,
-            pairs_computed=0 if found is None else int(np.isfinite(found.scores).sum()) // 2,
-            pairs_multiplied=self.pairs_multiplied,
-            error=float(host["error"][0]) if "error" in host else None,
-            error_clients=self.off_the_books,
-            error_squared=host.get("error_squared", nothing),
-            error_cosine=host.get("error_cosine", nothing),
+            losses=losses,
+            pair_scores=scores,
+            pairs_multiplied=0 if self._comparer is None or self._blend is None else self._comparer.pairs,
+            substitution_error=None if counterfactual is None else counterfactual.error(host),
         )
+
+    @property
+    def _needs_updates(self) -> bool:
+        """Whether whole updates are needed, and not just their weighted sum and sketches."""
+        compares_whole = self._comparer is not None and self._strategy.update_score.sketch_dim is None
+        return compares_whole or self._strategy.stores or self._counterfactual is not None
+
+    def _train(self, blend: Blend) -> dict[str, Tensor]:
+        """Stream the active clients' results into the update; return their losses and inner products."""
+        cohort, comparer, trainer = self._cohort, self._comparer, self._task.trainer
+        chunks: Iterator[Chunk] | Iterator[Digest]
+        if isinstance(trainer, DigestingTrainer) and not self._needs_updates:
+            request = DigestRequest(blend.weights, self._strategy.update_score.sketch_dim)
+            chunks = trainer.digest(
+                cohort.params, cohort.active, cohort.round_index, cohort.work_frac, request
+            )
+        else:
+            chunks = trainer.train(
+                cohort.params, cohort.active, cohort.round_index, work_frac=cohort.work_frac
+            )
+        losses: list[Tensor] = []
+        received: Iterator[Chunk | Digest] = self.watch.over("train", chunks)
+        for chunk in received:
+            positions = np.searchsorted(cohort.active, chunk.clients)
+            self._order.append(positions)
+            losses.append(chunk.losses)
+            if isinstance(chunk, Digest):
+                with self.watch.on("blend"):
+                    self._update += chunk.weighted_sum
+                    if comparer is not None and chunk.sketches is not None:
+                        comparer.add_rows(positions, chunk.sketches)
+                continue
+            with self.watch.on("blend"):
+                add_weighted_(self._update, blend.weights[positions], chunk.updates)
+                if comparer is not None:
+                    comparer.add(positions, chunk.updates)
+                if self._strategy.stores:
+                    self._strategy.store(self._state, cohort, chunk.clients, chunk.updates)
+            if self._counterfactual is not None:
+                with self.watch.on("analytics"):
+                    self._counterfactual.add(positions, chunk)
+        with self.watch.on("blend"):
+            if blend.correction is not None:
+                self._update += blend.correction
+            tensors = {"losses": torch.cat(losses)}
+            return tensors if comparer is None else tensors | {"products": comparer.products()}
+
+
+def _fetch(tensors: dict[str, Tensor]) -> dict[str, np.ndarray]:
+    """Bring small tensors to the host as float64 arrays, in one transfer."""
+    flat = torch.cat([tensor.reshape(-1) for tensor in tensors.values()]).cpu().numpy().astype(np.float64)
+    parts = np.split(flat, np.cumsum([tensor.numel() for tensor in tensors.values()])[:-1])
+    return {
+        name: part.reshape(tuple(tensor.shape))
+        for (name, tensor), part in zip(tensors.items(), parts, strict=True)
+    }
 
 
 def _check_finite(cohort: Cohort, losses: np.ndarray, update_norm: float) -> None:
     bad = ~np.isfinite(losses)
     if bad.any():
         raise NumericalError(
-            f"round {cohort.round_index}, client {int(cohort.active[np.argmax(bad)])}: its loss or update is"
-            f" not finite (so for {int(bad.sum())} of {len(bad)} clients)."
+            f"round {cohort.round_index}, client {int(cohort.active[np.argmax(bad)])}: loss or update is"
+            f" not finite ({int(bad.sum())} of {len(bad)} clients affected)."
             " Lower training.learning_rate or set training.clip_norm"
         )
     if not np.isfinite(update_norm):
-        # Norms of single updates are not brought to the host; the client that ran away also has the largest loss.
-        worst = int(np.argmax(losses)) if len(losses) else None
-        told = (
-            "" if worst is None else f" (client {int(cohort.active[worst])} lost most, {losses[worst]:.3g})"
-        )
+        # Norms of single updates are not brought to the host; a client that diverges also has the largest loss.
+        worst = int(np.argmax(losses))
         raise NumericalError(
-            f"round {cohort.round_index}: the global update is not finite though every client's is{told}."
+            f"round {cohort.round_index}: the global update is not finite though every client's is"
+            f" (largest loss: client {int(cohort.active[worst])}, {losses[worst]:.3g})."
             " Lower training.learning_rate or training.global_learning_rate"
         )

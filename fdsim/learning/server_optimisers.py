@@ -1,6 +1,6 @@
 """What the server does with the blended update: the optimiser family.
 
-An update points downhill already, so w ← w + η·(something made of the update). State goes in and comes out, and holds
+An update points downhill already, so w ← w + η·(a function of the update). State goes in and comes out, and holds
 only tensors and numbers, so that it can be checkpointed.
 """
 

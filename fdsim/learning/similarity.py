@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fdsim.rng import stream
-from fdsim.strategies.base import Comparison, Federation
+from fdsim.strategies.base import Federation, UpdateScore
 
 #: Rows multiplied at a time; only the upper triangle of panels is computed.
 _PANEL = 50
@@ -30,9 +30,9 @@ class Sketch:
         group = -(-federation.parameters // sketch_dim)
         places = np.zeros(sketch_dim * group, dtype=np.int64)
         signs = np.zeros(sketch_dim * group, dtype=np.int8)
-        slots = rng.permutation(sketch_dim * group)[: federation.parameters]
-        places[slots] = np.arange(federation.parameters)
-        signs[slots] = rng.integers(0, 2, federation.parameters) * 2 - 1
+        shuffled = rng.permutation(sketch_dim * group)[: federation.parameters]
+        places[shuffled] = np.arange(federation.parameters)
+        signs[shuffled] = rng.integers(0, 2, federation.parameters) * 2 - 1
         self._shape = (sketch_dim, group)
         self._places = torch.as_tensor(places, device=federation.accelerator)
         self._signs = torch.as_tensor(signs, device=federation.accelerator).to(federation.dtype)
@@ -43,86 +43,81 @@ class Sketch:
         return shuffled.view(len(updates), *self._shape).sum(dim=2)
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """Groups of positions that hold every pair worth comparing; pairs across groups are not multiplied."""
-
-    groups: list[np.ndarray]
-
-    @property
-    def pairs(self) -> int:
-        """The number of pairs inside the products."""
-        return sum(len(group) * (len(group) - 1) // 2 for group in self.groups)
-
-
-def blocks_of(wanted: np.ndarray | None, active: int) -> Blocks:
+def _connected_groups(wanted: np.ndarray | None, active: int) -> list[np.ndarray]:
     """Divide S clients into the connected groups of the wanted pairs [S, S]; None wants all pairs."""
     if wanted is None:
-        return Blocks([np.arange(active)] if active > 1 else [])
+        return [np.arange(active)] if active > 1 else []
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
     count, label = connected_components(csr_array(wanted), directed=False)
     groups = [np.flatnonzero(label == group) for group in range(count)]
-    return Blocks([group for group in groups if len(group) > 1])
+    return [group for group in groups if len(group) > 1]
 
 
 class UpdateComparer:
     """Holds the updates of one round after the other, [S, P] or sketched [S, m], and multiplies them.
 
-    Rows are laid out block by block, so that each product reads one slice, and a client that is compared with
+    Rows are laid out group by group, so that each product reads one slice, and a client that is compared with
     nobody takes no row. The buffer is made once and used again: fresh memory costs more than the copy into
     it.
     """
 
-    def __init__(self, comparison: Comparison, federation: Federation) -> None:
-        self._comparison, self._federation = comparison, federation
+    def __init__(self, score: UpdateScore, federation: Federation) -> None:
+        self._score, self._federation = score, federation
         self._sketch: Sketch | None = None
         self._buffer = torch.empty(0, 0, dtype=federation.dtype, device=federation.accelerator)
-        self._blocks = Blocks([])
-        self._slots = np.empty(0, dtype=np.int64)
+        #: Positions of active clients; every wanted pair lies inside a group, pairs across are not multiplied.
+        self.groups: list[np.ndarray] = []
+        #: [S] the buffer's row of each active client; -1 for none.
+        self._row = np.empty(0, dtype=np.int64)
 
-    def begin(self, round_index: int, blocks: Blocks, active: int) -> None:
-        """Make room for a round in which the pairs inside `blocks` of the S active clients are compared."""
-        width, sketch_dim = self._federation.parameters, self._comparison.sketch_dim
+    @property
+    def pairs(self) -> int:
+        """The number of pairs multiplied."""
+        return sum(len(group) * (len(group) - 1) // 2 for group in self.groups)
+
+    def begin(self, round_index: int, wanted: np.ndarray | None, active: int) -> None:
+        """Make room for a round in which the `wanted` pairs [S, S] of active clients are compared."""
+        width, sketch_dim = self._federation.parameters, self._score.sketch_dim
         if sketch_dim is not None:
             self._sketch = Sketch(self._federation, sketch_dim, round_index=round_index)
             width = sketch_dim
-        self._blocks = blocks
-        layout = np.concatenate([*blocks.groups, np.empty(0, dtype=np.int64)])
-        self._slots = np.full(active, -1)
-        self._slots[layout] = np.arange(len(layout))
+        self.groups = _connected_groups(wanted, active)
+        layout = np.concatenate([*self.groups, np.empty(0, dtype=np.int64)])
+        self._row = np.full(active, -1)
+        self._row[layout] = np.arange(len(layout))
         if self._buffer.shape[0] < len(layout) or self._buffer.shape[1] != width:
             self._buffer = self._buffer.new_empty(len(layout), width)
 
     def add(self, positions: np.ndarray, updates: Tensor) -> None:
-        """Take a chunk of updates [C, P] for these places among the active."""
-        compared = self._slots[positions] >= 0
+        """Take a chunk of updates [C, P] for these positions among the active."""
+        compared = self._row[positions] >= 0
         if not compared.all():
-            # Places, not a mask: counting a mask's ones would make the host wait for the accelerator.
+            # Indices, not a mask: counting a mask's ones would make the host wait for the accelerator.
             updates = updates[torch.as_tensor(np.flatnonzero(compared), device=updates.device)]
         if len(updates):
             self.add_rows(positions[compared], updates if self._sketch is None else self._sketch.of(updates))
 
     def add_rows(self, positions: np.ndarray, rows: Tensor) -> None:
         """Take what is compared itself: updates, or sketches [C, m] that were made elsewhere."""
-        slots = self._slots[positions]
-        if (slots < 0).any():
-            rows = rows[torch.as_tensor(np.flatnonzero(slots >= 0), device=rows.device)]
-            slots = slots[slots >= 0]
-        if not len(slots):
+        places = self._row[positions]
+        if (places < 0).any():
+            rows = rows[torch.as_tensor(np.flatnonzero(places >= 0), device=rows.device)]
+            places = places[places >= 0]
+        if not len(places):
             return
-        if (np.diff(slots) == 1).all():
-            self._buffer[int(slots[0]) : int(slots[-1]) + 1].copy_(rows)
+        if (np.diff(places) == 1).all():
+            self._buffer[int(places[0]) : int(places[-1]) + 1].copy_(rows)
         else:
-            self._buffer[torch.as_tensor(slots, device=rows.device)] = rows
+            self._buffer[torch.as_tensor(places, device=rows.device)] = rows
 
     def products(self) -> Tensor:
-        """Return the upper triangle of inner products [S, S] inside the blocks; zero elsewhere."""
-        active = len(self._slots)
+        """Return the upper triangle of inner products [S, S] inside the groups; zero elsewhere."""
+        active = len(self._row)
         found = self._buffer.new_zeros(active, active)
         start = 0
-        for group in self._blocks.groups:
+        for group in self.groups:
             rows = self._buffer[start : start + len(group)]
             start += len(group)
             if len(group) == active:
@@ -142,23 +137,23 @@ def _upper_products(rows: Tensor, found: Tensor) -> None:
 
 
 @dataclass(frozen=True)
-class Compared:
-    """A round's comparisons [S, S], scores and squared distances; NaN for pairs not wanted."""
+class PairScores:
+    """Scores and squared distances [S, S] of a round's pairs; NaN for pairs that were not wanted."""
 
     scores: np.ndarray
     distances: np.ndarray
 
 
-def compared(
-    products: np.ndarray, wanted: np.ndarray | None, comparison: Comparison, *, learning_rate: float
-) -> Compared:
+def pair_scores(
+    products: np.ndarray, wanted: np.ndarray | None, score: UpdateScore, *, learning_rate: float
+) -> PairScores:
     """Turn inner products (upper triangle) into scores and squared distances in the paper's units."""
     upper = np.triu(products.astype(np.float64))
     whole = upper + np.triu(upper, 1).T
     squares = np.diag(whole)
     # Rounding may leave a tiny negative distance between equal updates.
     distances = np.maximum(squares[:, None] + squares[None, :] - 2.0 * whole, 0.0) / learning_rate**2
-    if comparison.score == "cosine":
+    if score.metric == "cosine":
         norms = np.sqrt(np.outer(squares, squares))
         # An update of zero has no direction: it is neither like nor unlike another.
         cosines = np.divide(whole, norms, out=np.zeros_like(whole), where=norms > 0)
@@ -167,4 +162,4 @@ def compared(
         scores = -np.sqrt(distances)
     unknown = np.eye(len(whole), dtype=bool) if wanted is None else ~wanted
     np.fill_diagonal(unknown, True)
-    return Compared(np.where(unknown, np.nan, scores), np.where(unknown, np.nan, distances))
+    return PairScores(np.where(unknown, np.nan, scores), np.where(unknown, np.nan, distances))

@@ -11,7 +11,7 @@ Item = TypeVar("Item")
 
 
 class Stopwatch:
-    """Adds up real time by what it was spent on."""
+    """Adds up real time by purpose."""
 
     def __init__(self) -> None:
         self._began_s = time.perf_counter()
@@ -19,7 +19,7 @@ class Stopwatch:
 
     @contextmanager
     def on(self, purpose: str) -> Iterator[None]:
-        """Count the time inside towards a purpose."""
+        """Add the time spent inside this context to a purpose."""
         began_s = time.perf_counter()
         try:
             yield

@@ -1,4 +1,4 @@
-"""What the engine asks of a trainer: any class with these members will do."""
+"""What the engine asks of a trainer, and the records a trainer returns."""
 
 from __future__ import annotations
 
@@ -10,30 +10,53 @@ import numpy as np
 from torch import Tensor
 
 
-class Chunk(Protocol):
-    """Some clients' results: `updates` [C, P] are w_k − w_t, `losses` [C] the mean over their local steps.
+@dataclass(frozen=True)
+class Chunk:
+    """The results of C clients, on the accelerator and not yet synchronised with the host."""
 
-    A loss is NaN where the loss itself or the client's update is not finite.
-    """
-
-    @property
-    def clients(self) -> np.ndarray: ...
-    @property
-    def updates(self) -> Tensor: ...
-    @property
-    def losses(self) -> Tensor: ...
+    clients: np.ndarray
+    """[C]"""
+    updates: Tensor
+    """[C, P] w_k − w_t"""
+    losses: Tensor
+    """[C] mean loss over the local steps; NaN where loss or update is not finite; 0 where no step was taken."""
 
 
-class Evaluation(Protocol):
-    """How good the parameters are on the test set."""
+@dataclass(frozen=True)
+class Digest:
+    """The results of C clients, reduced where they were trained to what the round needs."""
 
-    @property
-    def accuracy(self) -> float: ...
-    @property
-    def loss(self) -> float: ...
-    @property
-    def per_client(self) -> np.ndarray:
-        """[K] accuracy on test data with each client's own label mix."""
+    clients: np.ndarray
+    """[C]"""
+    weighted_sum: Tensor
+    """[P] weighted sum of their updates."""
+    sketches: Tensor | None
+    """[C, m]"""
+    losses: Tensor
+    """[C]"""
+
+
+@dataclass(frozen=True)
+class DigestRequest:
+    """What a round needs of S clients when it needs no update whole."""
+
+    weights: np.ndarray
+    """[S] weights of the sum."""
+    sketch_dim: int | None
+    """Length of the sketches; None asks for none."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How good a global model is on the test set."""
+
+    accuracy: float
+    loss: float
+    """Mean cross-entropy."""
+    per_class: np.ndarray
+    """[classes] accuracy on each label; NaN where the test set has none."""
+    per_client: np.ndarray
+    """[K] accuracy each client would see on test data with the label mix of its own samples."""
 
 
 class Trainer(Protocol):
@@ -48,33 +71,10 @@ class Trainer(Protocol):
         """Yield the clients' results chunk by chunk; `work_frac` [S] cuts local work short."""
 
     def evaluate(self, params: Tensor) -> Evaluation:
-        """Test parameters."""
+        """Evaluate parameters [P] on the test set."""
 
     def learning_rate(self, round_index: int) -> float:
         """Return the local learning rate η_L of a round."""
-
-
-@dataclass(frozen=True)
-class Needs:
-    """What a round needs of its clients' updates when it needs no update whole."""
-
-    weights: np.ndarray
-    """[S] of the weighted sum."""
-    sketch_dim: int | None
-    """Length of the sketches to compare; None compares nothing."""
-
-
-@dataclass(frozen=True)
-class Digest:
-    """Some clients' results, digested where they were trained."""
-
-    clients: np.ndarray
-    weighted: Tensor
-    """[P] weighted sum of their updates."""
-    sketches: Tensor | None
-    """[C, m]"""
-    losses: Tensor
-    """[C]"""
 
 
 @runtime_checkable
@@ -82,6 +82,11 @@ class DigestingTrainer(Protocol):
     """A trainer that would rather send weighted sums and sketches than whole updates."""
 
     def digest(
-        self, start: Tensor, clients: np.ndarray, round_index: int, work_frac: np.ndarray | None, needs: Needs
+        self,
+        start: Tensor,
+        clients: np.ndarray,
+        round_index: int,
+        work_frac: np.ndarray | None,
+        request: DigestRequest,
     ) -> Iterator[Digest]:
         """Yield the clients' results, digested."""

@@ -1,4 +1,4 @@
-"""What a strategy is: a rule for the updates that never came, answered as a blend of those that did.
+"""What a strategy is: a rule for the updates that are missing, given as a blend of those received.
 
     global update = Σ weightᵢ·Δᵢ + correction
 
@@ -20,20 +20,20 @@ from fdsim.catalogue import Component
 if TYPE_CHECKING:
     import torch
 
-#: Everything a strategy remembers between rounds: arrays, tensors and numbers, which can be checkpointed.
+#: Everything a strategy keeps between rounds: arrays, tensors and numbers, which can be checkpointed.
 State = dict[str, Any]
 
 #: Codes in `Blend.stand_in` for what represents a missing client when no single client does.
 MEAN = -1
-"""The mean of the updates that arrived."""
+"""The mean of the received updates."""
 ZERO = -2
-"""Nothing: its share of the update is zero."""
+"""Nothing: its part of the update is zero."""
 STORED = -3
 """What the strategy has stored for it, see `Strategy.stored`."""
 LEFT_OUT = -4
 """It is left out: the average is taken over the others."""
 STORED_ON_MEAN = -5
-"""What the strategy has stored for it, on top of the mean of the updates that arrived."""
+"""What the strategy has stored for it, on top of the mean of the received updates."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Federation:
     parameters: int
     seed: int
     client_weight: np.ndarray
-    """[K] each client's weight in the average before anybody goes missing; sums to 1."""
+    """[K] each client's weight in the average when nobody is missing; sums to 1."""
     true_cluster: np.ndarray | None
     accelerator: Any
     """A torch.device; stored updates live there."""
@@ -54,44 +54,51 @@ class Federation:
 
 @dataclass(frozen=True)
 class Cohort:
-    """What is known of a round before training: whose update arrives, whose not. Client arrays ascend."""
+    """What is known of a round before training: whose update is received, whose is missing. Clients ascend."""
 
     round_index: int
     active: np.ndarray
-    """[S] clients whose update arrives."""
+    """[S] clients whose update is received."""
     missing: np.ndarray
-    """[M] selected clients whose update does not."""
+    """[M] selected clients whose update is not."""
     client_weight: np.ndarray
     """[K] each client's weight in this round; sums to 1 over the selected, 0 elsewhere."""
     params: torch.Tensor
     """[P] the global parameters the round starts from."""
+    work_frac: np.ndarray | None = None
+    """[S] fraction of the local work behind each active client's update; None when all of it was done."""
+
+    @property
+    def partial(self) -> np.ndarray:
+        """The active clients whose work was cut short but taken all the same."""
+        return self.active[:0] if self.work_frac is None else self.active[self.work_frac < 1.0]
 
 
 @dataclass(frozen=True)
 class Blend:
-    """A strategy's answer: a weight for each received update [S], a substitute for each missing client [M]."""
+    """What a strategy returns: a weight per received update [S], a substitute per missing client [M]."""
 
     weights: np.ndarray
     stand_in: np.ndarray
     """[M] the client that stands in for each missing one, or MEAN, ZERO, STORED, LEFT_OUT, STORED_ON_MEAN."""
     similarity: np.ndarray
-    """[M] the score the stand-in was chosen by; NaN where there was none."""
+    """[M] the score by which the stand-in was chosen; NaN for none."""
     correction: torch.Tensor | None = None
     """[P] added to the weighted sum."""
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """How received updates are compared with each other."""
+class UpdateScore:
+    """How two received updates are scored against each other."""
 
-    score: Literal["cosine", "distance"] = "cosine"
+    metric: Literal["cosine", "distance"] = "cosine"
     """cosine: ½(cos + 1), in 0..1; distance: −‖Δᵢ − Δⱼ‖ in the paper's units."""
     sketch_dim: int | None = None
     """Updates are sketched to this many numbers first; None compares them as they are."""
 
 
 @dataclass(frozen=True)
-class Received:
+class Feedback:
     """What the engine tells a strategy after training. S active clients in `Cohort.active` order."""
 
     similarity: np.ndarray | None = None
@@ -104,18 +111,18 @@ class Strategy(Component):
     """A rule for the updates of missing clients."""
 
     family: ClassVar[str] = "strategy"
-    #: The engine also trains the missing clients and hands their updates over as if they had arrived.
+    #: The engine also trains the missing clients and passes their updates on as if they had been received.
     trains_missing: ClassVar[bool] = False
     #: The engine computes similarities of received updates for `after_round`.
     compares: ClassVar[bool] = False
-    #: The engine hands every chunk of received updates to `store`.
+    #: The engine passes every chunk of received updates to `store`.
     stores: ClassVar[bool] = False
-    #: The code in `Blend.stand_in` that means "nothing better was found"; None when the rule cannot fail.
+    #: The code in `Blend.stand_in` that means "no stand-in was found"; None when the rule cannot fail.
     fallback: ClassVar[int | None] = None
-    #: Missing clients are represented by single clients, whose friendship can be judged.
+    #: Missing clients are represented by single clients, whose friendship can be checked.
     befriends: ClassVar[bool] = False
 
-    name: str = Field("", description="The name in the run's tables; the kind when empty.")
+    name: str = Field("", description="Name in the run's tables; the kind if empty.")
 
     @property
     def label(self) -> str:
@@ -124,13 +131,13 @@ class Strategy(Component):
 
     @property
     def takes_partial(self) -> bool:
-        """Whether clients that the deadline cut off in training count as active with what they had done."""
+        """Whether clients that the deadline cut off in training count as active, with the work they had done."""
         return False
 
     @property
-    def comparison(self) -> Comparison:
-        """How the engine compares updates, when `compares` is set."""
-        return Comparison()
+    def update_score(self) -> UpdateScore:
+        """How the engine scores pairs of updates, when `compares` is set."""
+        return UpdateScore()
 
     def check(self, federation: Federation) -> None:
         """Raise an InputError when the strategy cannot run in this federation; called before any training."""
@@ -150,12 +157,12 @@ class Strategy(Component):
     def store(self, state: State, cohort: Cohort, clients: np.ndarray, updates: torch.Tensor) -> None:
         """Take a chunk of received updates [C, P] when `stores` is set; changes `state` in place."""
 
-    def after_round(self, state: State, cohort: Cohort, received: Received) -> State:
-        """Take what the round taught and return the next state."""
+    def after_round(self, state: State, cohort: Cohort, feedback: Feedback) -> State:
+        """Take in what the round has shown and return the next state."""
         return state
 
     def stored(self, state: State, cohort: Cohort, clients: np.ndarray) -> torch.Tensor:
-        """Return, before training, what is stored [M, P] for clients that `blend` called STORED…"""
+        """Return, before training, what is stored [M, P] for clients that `blend` marked STORED or STORED_ON_MEAN."""
         raise NotImplementedError(f"{type(self).__name__} stores nothing")
 
     def friendship(self, state: State) -> tuple[np.ndarray, np.ndarray] | None:
@@ -163,12 +170,12 @@ class Strategy(Component):
         return None
 
     def report(self, state: State) -> dict[str, float]:
-        """Return columns of the rounds table that only the strategy can fill."""
+        """Return the columns of the rounds table that only the strategy can fill."""
         return {}
 
 
 def renormalised(cohort: Cohort) -> np.ndarray:
-    """Return the active clients' weights [S], scaled to sum to 1: plain averaging over who is there."""
+    """Return the active clients' weights [S], scaled to sum to 1: the plain average over the active."""
     weight = cohort.client_weight[cohort.active]
     return np.asarray(weight / weight.sum())
 

@@ -1,4 +1,4 @@
-"""Averaging over whoever is there."""
+"""The average over the active clients."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from fdsim.strategies.base import MEAN, Blend, Cohort, State, Strategy, renormal
 
 
 class Dropout(Strategy):
-    """Averages the updates that arrived: each missing client is represented by their mean."""
+    """Averages the received updates: their mean represents each missing client."""
 
     accept_partial: bool = Field(
-        False, description="Take the work of clients that the deadline cut off in training."
+        False, description="Use the unfinished work of clients that the deadline cut off in training."
     )
 
     @property

@@ -13,15 +13,15 @@ from fdsim.strategies.base import (
     MEAN,
     Blend,
     Cohort,
-    Comparison,
     Federation,
-    Received,
+    Feedback,
     State,
     Strategy,
+    UpdateScore,
     substituted,
 )
 from fdsim.strategies.reduction import Reduction, blank_candidates, eliminate
-from fdsim.strategies.similarity import Forgetting, Precision, between, blank_book, decoded, enter
+from fdsim.strategies.similarity import Forgetting, Precision, blank_similarity, decoded, record_scores
 
 
 class Fdms(Strategy):
@@ -29,8 +29,8 @@ class Fdms(Strategy):
 
     The friend φ(k) is the active client with the highest mean similarity R[k, i] so far (ties: the lowest
     index). R[k] cannot change while k is missing, so φ is known before any training and the aggregate is a
-    weighted sum of the received updates. A missing client that no active client was ever compared with, or
-    whose best score is below `min_similarity`, is left to Dropout's rule.
+    weighted sum of the received updates. A missing client that was never compared with an active one, or
+    whose best score is below `min_similarity`, falls back to Dropout's rule.
     """
 
     compares: ClassVar[bool] = True
@@ -39,29 +39,28 @@ class Fdms(Strategy):
 
     similarity: Literal["cosine", "distance"] = Field("cosine", description="½(cos + 1), or −‖Δᵢ − Δⱼ‖.")
     min_similarity: float | None = Field(
-        None, description="A lower best score leaves the client to Dropout's rule."
+        None, description="Clients whose best score is lower fall back to Dropout's rule."
     )
-    window: int | None = Field(
-        None, ge=1, description="Meetings remembered; older ones fade beyond that many."
-    )
+    window: int | None = Field(None, ge=1, description="Comparisons of a pair that count; older ones fade.")
     decay: float | None = Field(
-        None, gt=0, lt=1, description="Share of a comparison's weight lost with each round."
+        None, gt=0, lt=1, description="Fraction of a comparison's weight lost per round."
     )
     reduction: Reduction | None = Field(None, description="Candidate sets: compare fewer and fewer pairs.")
     sketch_dim: int | None = Field(
-        None, ge=8, description="Compare sketches of this many numbers, not whole updates."
+        None, ge=8, description="Compare sketches of this many numbers instead of whole updates."
     )
     precision: Precision = Field(
-        "auto", description="How R and N are kept: double, half (2 bytes), or by their size."
+        "auto",
+        description="How R and N are stored: double, half (2 bytes), or auto, by the number of clients.",
     )
     accept_partial: bool = Field(
-        False, description="Take the work of clients that the deadline cut off in training."
+        False, description="Use the unfinished work of clients that the deadline cut off in training."
     )
 
     @model_validator(mode="after")
     def _one_way_to_forget(self) -> Fdms:
         if self.window is not None and self.decay is not None:
-            raise ValueError("window and decay are two ways to forget; give one of them")
+            raise ValueError("window and decay are two ways to forget; set only one of them")
         return self
 
     @property
@@ -69,8 +68,8 @@ class Fdms(Strategy):
         return self.accept_partial
 
     @property
-    def comparison(self) -> Comparison:
-        return Comparison(self.similarity, self.sketch_dim)
+    def update_score(self) -> UpdateScore:
+        return UpdateScore(self.similarity, self.sketch_dim)
 
     @property
     def forgetting(self) -> Forgetting:
@@ -82,22 +81,24 @@ class Fdms(Strategy):
             raise InputError(
                 f"{self.label}.sketch_dim",
                 f"a sketch of {self.sketch_dim} numbers is larger than the model of {federation.parameters}",
-                "choose a smaller sketch_dim, or leave it out",
+                "choose a smaller sketch_dim, or omit it",
             )
 
     def start(self, federation: Federation) -> State:
         bounded = self.similarity == "cosine"
-        state = blank_book(federation.clients, self.precision, bounded=bounded, forgetting=self.forgetting)
+        state = blank_similarity(
+            federation.clients, self.precision, bounded=bounded, forgetting=self.forgetting
+        )
         if self.reduction is not None:
             state |= blank_candidates(federation.clients)
         return state | {"rounds": federation.rounds}
 
     def blend(self, state: State, cohort: Cohort) -> Blend:
-        scores = between(state, cohort.missing, cohort.active)
-        unusable = np.isnan(scores)
+        pairs = np.ix_(cohort.missing, cohort.active)
+        usable = state["N"][pairs] > 0
         if self.reduction is not None:
-            unusable |= ~state["candidates"][np.ix_(cohort.missing, cohort.active)]
-        scores[unusable] = -np.inf
+            usable &= state["candidates"][pairs]
+        scores = np.where(usable, decoded(state["R"][pairs]), -np.inf)
         best = scores.argmax(axis=1)  # the first of equals, and clients ascend
         score = scores[np.arange(len(best)), best]
         found = score >= (-np.inf if self.min_similarity is None else self.min_similarity)
@@ -112,10 +113,12 @@ class Fdms(Strategy):
         # Most of a run passes before the first elimination; None lets the engine take the plain product.
         return None if wanted.sum() == wanted.size - len(wanted) else wanted | wanted.T
 
-    def after_round(self, state: State, cohort: Cohort, received: Received) -> State:
-        if received.similarity is None:
+    def after_round(self, state: State, cohort: Cohort, feedback: Feedback) -> State:
+        if feedback.similarity is None:
             return state
-        enter(state, cohort.active, received.similarity, self.forgetting, round_index=cohort.round_index)
+        record_scores(
+            state, cohort.active, feedback.similarity, self.forgetting, round_index=cohort.round_index
+        )
         if self.reduction is not None:
             eliminate(state, self.reduction, rounds=state["rounds"], rounds_done=cohort.round_index + 1)
         return state

@@ -10,10 +10,10 @@ from fdsim.strategies.base import Blend, Cohort, State, Strategy, renormalised
 
 
 class Full(Strategy):
-    """Uses everybody's true update, as if nobody had dropped out: the upper bound."""
+    """Uses every selected client's true update, as if nobody had dropped out: the upper bound."""
 
     trains_missing: ClassVar[bool] = True
 
     def blend(self, state: State, cohort: Cohort) -> Blend:
-        # The engine hands the missing over as active, so there is nothing left to stand in for.
+        # The engine passes the missing on as active, so nobody needs a stand-in.
         return Blend(renormalised(cohort), np.empty(0, dtype=np.int64), np.empty(0))

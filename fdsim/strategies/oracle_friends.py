@@ -1,4 +1,4 @@
-"""Friendship fully revealed: the baseline behind the paper's Ψ*."""
+"""Friendship known in advance: the baseline behind the paper's Ψ*."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from fdsim.strategies.base import MEAN, Blend, Cohort, Federation, State, Strate
 class OracleFriends(Strategy):
     """Lets an active client of the same true cluster stand in for a missing one.
 
-    The missing clients of a cluster are dealt out to its active ones in turn, lowest index first, so that
-    nobody carries more of them than needed. Where a cluster has no active client its missing ones are left to
+    The missing clients of a cluster are assigned to its active ones in turn, lowest index first, so that
+    none stands in for more of them than needed. Where a cluster has no active client its missing ones are left to
     Dropout's rule.
     """
 

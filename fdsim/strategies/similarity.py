@@ -1,9 +1,9 @@
-"""The server's book of friendships: R, the mean similarity of each pair, and N, how often it was compared.
+"""What FDMS knows of friendship: R, the mean similarity of each pair, and N, how often it was compared.
 
 Both are symmetric [K, K] arrays inside a strategy's state. Up to a few thousand clients they are kept in
 double precision. Above that N becomes uint16 (counting stops at 65535) and R, for scores in 0..1, 16-bit
 fixed point: a step of 2⁻¹⁶, whose rounding adds at most (n + 1)/2 · 2⁻¹⁷ to a mean of n scores (a float16
-would lose the tenfold). Distances have no fixed range and are kept as float32 then.
+would lose ten times as much). Distances have no fixed range and are then stored as float32.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ class Forgetting:
     decay: float | None = None
 
 
-def blank_book(clients: int, precision: Precision, *, bounded: bool, forgetting: Forgetting) -> State:
-    """Make R and N before anybody has met; `bounded` says that scores lie in 0..1."""
+def blank_similarity(clients: int, precision: Precision, *, bounded: bool, forgetting: Forgetting) -> State:
+    """Make R and N before any pair was compared; `bounded` says that scores lie in 0..1."""
     half = precision == "half" or (precision == "auto" and clients > DOUBLE_UP_TO)
     shape = (clients, clients)
     kind = (np.uint16 if bounded else np.float32) if half else np.float64
-    book: State = {
+    state: State = {
         "R": np.zeros(shape, dtype=kind),
         "N": np.zeros(shape, dtype=np.uint16 if half else np.int32),
     }
     if forgetting.decay is not None:
-        book["weight"] = np.zeros(shape, dtype=np.float32 if half else np.float64)
-        book["last_round"] = np.zeros(shape, dtype=np.int32)
-    return book
+        state["weight"] = np.zeros(shape, dtype=np.float32 if half else np.float64)
+        state["last_round"] = np.zeros(shape, dtype=np.int32)
+    return state
 
 
 def decoded(scores: np.ndarray) -> np.ndarray:
-    """Return scores as floats, whatever they are kept as."""
+    """Return scores as floats, whatever type stores them."""
     if scores.dtype == np.uint16:
         wide: np.ndarray = scores.astype(np.float32 if scores.size > 1_000_000 else np.float64)
         wide /= _STEPS
@@ -53,34 +53,28 @@ def decoded(scores: np.ndarray) -> np.ndarray:
     return scores
 
 
-def between(book: State, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Return R [rows, columns]; NaN for pairs that were never compared."""
-    index = np.ix_(rows, columns)
-    return np.where(book["N"][index] > 0, decoded(book["R"][index]), np.nan)
-
-
-def enter(
-    book: State, clients: np.ndarray, scores: np.ndarray, forgetting: Forgetting, *, round_index: int
+def record_scores(
+    state: State, clients: np.ndarray, scores: np.ndarray, forgetting: Forgetting, *, round_index: int
 ) -> None:
-    """Write scores [S, S] into the book: R ← (N·R + r)/(N + 1), N ← N + 1; NaN leaves a pair alone."""
+    """Add scores [S, S] to the means: R ← (N·R + r)/(N + 1), N ← N + 1; NaN leaves a pair alone."""
     compared = ~np.isnan(scores)
     np.fill_diagonal(compared, False)
     first, second = np.nonzero(compared)
     pairs = (clients[first], clients[second])
-    meetings = book["N"][pairs]
+    meetings = state["N"][pairs]
     if forgetting.decay is None:
         weight = meetings + 1.0
         if forgetting.window is not None:
             weight = np.minimum(weight, forgetting.window)
     else:
         weight = (
-            book["weight"][pairs] * (1.0 - forgetting.decay) ** (round_index - book["last_round"][pairs])
+            state["weight"][pairs] * (1.0 - forgetting.decay) ** (round_index - state["last_round"][pairs])
             + 1.0
         )
-        book["weight"][pairs] = weight
-        book["last_round"][pairs] = round_index
-    mean = decoded(book["R"][pairs])
+        state["weight"][pairs] = weight
+        state["last_round"][pairs] = round_index
+    mean = decoded(state["R"][pairs])
     mean = mean + (scores[first, second] - mean) / weight
-    kept = book["R"]
+    kept = state["R"]
     kept[pairs] = np.rint(np.clip(mean, 0.0, 1.0) * _STEPS) if kept.dtype == np.uint16 else mean
-    book["N"][pairs] = np.minimum(meetings, np.iinfo(book["N"].dtype).max - 1) + 1
+    state["N"][pairs] = np.minimum(meetings, np.iinfo(state["N"].dtype).max - 1) + 1

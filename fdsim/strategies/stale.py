@@ -1,4 +1,4 @@
-"""Standing in with one's own past."""
+"""Each missing client's own last upload stands in for it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import numpy as np
 from pydantic import Field
 
 from fdsim.strategies.base import LEFT_OUT, STORED, Blend, Cohort, Federation, State, Strategy
-from fdsim.strategies.stored_updates import blank_memory, check_memory, combined
+from fdsim.strategies.stored_updates import blank_store, check_store_size, combined
 
 if TYPE_CHECKING:
     import torch
 
 
 class Stale(Strategy):
-    """Represents a missing client by what it uploaded last; before that it is left out of the average.
+    """Represents a missing client by its last upload; a client that has never uploaded is left out of the average.
 
-    Keeps K×P numbers. `of = "update"` stores the last update; `of = "model"` stores the last local model w_k,
+    Stores K×P numbers. `of = "update"` stores the last update; `of = "model"` stores the last local model w_k,
     so that the stand-in is w_k − w_t.
     """
 
@@ -27,22 +27,22 @@ class Stale(Strategy):
     of: Literal["update", "model"] = Field(
         "update", description="What is stored: the last update, or the last model."
     )
-    max_memory_gb: float = Field(4.0, gt=0, description="The most memory the stored updates may take, GB.")
+    max_memory_gb: float = Field(4.0, gt=0, description="Limit on the memory of the stored updates, GB.")
 
     def check(self, federation: Federation) -> None:
-        check_memory(self.label, federation, self.max_memory_gb)
+        check_store_size(self.label, federation, self.max_memory_gb)
 
     def start(self, federation: Federation) -> State:
-        return {"memory": blank_memory(federation), "known": np.zeros(federation.clients, dtype=bool)}
+        return {"stored": blank_store(federation), "known": np.zeros(federation.clients, dtype=bool)}
 
     def blend(self, state: State, cohort: Cohort) -> Blend:
         known = state["known"][cohort.missing]
-        remembered = cohort.missing[known]
-        total = cohort.client_weight[cohort.active].sum() + cohort.client_weight[remembered].sum()
+        stored_before = cohort.missing[known]
+        total = cohort.client_weight[cohort.active].sum() + cohort.client_weight[stored_before].sum()
         correction = None
-        if len(remembered):
-            factors = cohort.client_weight[remembered] / total
-            correction = combined(state["memory"], remembered, factors)
+        if len(stored_before):
+            factors = cohort.client_weight[stored_before] / total
+            correction = combined(state["stored"], stored_before, factors)
             if self.of == "model":
                 correction = correction - float(factors.sum()) * cohort.params
         return Blend(
@@ -56,11 +56,11 @@ class Stale(Strategy):
         import torch
 
         rows = torch.as_tensor(clients, device=updates.device)
-        state["memory"][rows] = updates + cohort.params if self.of == "model" else updates
+        state["stored"][rows] = updates + cohort.params if self.of == "model" else updates
         state["known"][clients] = True
 
     def stored(self, state: State, cohort: Cohort, clients: np.ndarray) -> torch.Tensor:
         import torch
 
-        rows: torch.Tensor = state["memory"][torch.as_tensor(clients, device=state["memory"].device)]
+        rows: torch.Tensor = state["stored"][torch.as_tensor(clients, device=state["stored"].device)]
         return rows - cohort.params if self.of == "model" else rows

@@ -1,4 +1,4 @@
-"""The K×P memory of strategies that store what clients sent, with its price checked before the run."""
+"""The [K, P] store of strategies that keep each client's last update; its size is checked before the run."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import torch
 
 
-def check_memory(place: str, federation: Federation, max_memory_gb: float) -> None:
-    """Raise an InputError when K×P numbers are more than a strategy may keep."""
+def check_store_size(place: str, federation: Federation, max_memory_gb: float) -> None:
+    """Raise an InputError when K×P numbers take more memory than a strategy may use."""
     needed_gb = federation.clients * federation.parameters * federation.dtype.itemsize / 1e9
     if needed_gb > max_memory_gb:
         raise InputError(
@@ -25,8 +25,8 @@ def check_memory(place: str, federation: Federation, max_memory_gb: float) -> No
         )
 
 
-def blank_memory(federation: Federation) -> torch.Tensor:
-    """Make the memory [K, P], filled with zeros, on the accelerator."""
+def blank_store(federation: Federation) -> torch.Tensor:
+    """Make the store [K, P], filled with zeros, on the accelerator."""
     import torch
 
     return torch.zeros(
@@ -34,11 +34,11 @@ def blank_memory(federation: Federation) -> torch.Tensor:
     )
 
 
-def combined(memory: torch.Tensor, clients: np.ndarray, coefficients: np.ndarray) -> torch.Tensor:
-    """Return Σ coefficientₖ·memoryₖ [P] over some clients, copying only rows that count."""
+def combined(stored: torch.Tensor, clients: np.ndarray, coefficients: np.ndarray) -> torch.Tensor:
+    """Return Σ coefficientₖ·storedₖ [P] over some clients, copying only rows with a coefficient."""
     import torch
 
     used = np.flatnonzero(coefficients)
-    rows = memory[torch.as_tensor(clients[used], device=memory.device)]
-    factors = torch.as_tensor(coefficients[used], dtype=memory.dtype, device=memory.device)
+    rows = stored[torch.as_tensor(clients[used], device=stored.device)]
+    factors = torch.as_tensor(coefficients[used], dtype=stored.dtype, device=stored.device)
     return factors @ rows

@@ -1,4 +1,4 @@
-"""Counting the missing as standing still."""
+"""Missing updates count as zero."""
 
 from __future__ import annotations
 

@@ -130,8 +130,10 @@ def learning_s(task: Task, scenario: Scenario, trace: Sequence[TraceRound]) -> f
             round_s[trains_all] = _timed(one_round)
     seconds = 0.0
     for strategy in scenario.strategies:
-        trains_all = strategy.trains_missing or task.counterfactual
-        seconds += scenario.rounds * (round_s.get(trains_all, 0.0) + evaluate_s / task.evaluate_every)
+        trains_all = strategy.trains_missing or scenario.telemetry.counterfactual
+        seconds += scenario.rounds * (
+            round_s.get(trains_all, 0.0) + evaluate_s / scenario.telemetry.evaluate_every
+        )
     return seconds
 
 

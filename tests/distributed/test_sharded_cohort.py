@@ -50,7 +50,7 @@ class ShardHere:
     def collect(self, handle: Order) -> Parts:
         parts = carry_out(self.task, self.start, handle)
         self.sent.append(parts)
-        for array in (parts.clients, parts.losses, parts.updates, parts.weighted, parts.sketches):
+        for array in (parts.clients, parts.losses, parts.updates, parts.weighted_sum, parts.sketches):
             if array is not None:
                 array.flags.writeable = False
         return parts
@@ -66,8 +66,8 @@ def learnt(task: Task, strategy: Any, prepared: Any) -> tuple[torch.Tensor, list
 @pytest.mark.parametrize(
     ("strategy", "counterfactual", "sends"),
     [
-        ({"kind": "dropout"}, False, "weighted"),
-        ({"kind": "full"}, False, "weighted"),
+        ({"kind": "dropout"}, False, "weighted_sum"),
+        ({"kind": "full"}, False, "weighted_sum"),
         ({"kind": "fdms"}, False, "updates"),
         ({"kind": "fdms", "sketch_dim": 64}, False, "sketches"),
         ({"kind": "stale"}, False, "updates"),

@@ -134,7 +134,7 @@ def test_a_run_that_stopped_early_is_compared_as_far_as_it_came(made: Path, copy
 
 
 def test_another_training_path_agrees_within_the_stated_tolerance(made: Path, tmp_path: Path) -> None:
-    plain = run_scenario(parse_scenario({**TABLES, "acceleration": {"path": "plain"}}), tmp_path / "plain")
+    plain = run_scenario(parse_scenario({**TABLES, "acceleration": {"path": "loop"}}), tmp_path / "plain")
     assert compare_runs(fdsim.open_run(made), fdsim.open_run(plain), tolerance=TOLERANCE) is None
 
 

@@ -27,10 +27,10 @@ def test_a_round_by_hand() -> None:
     last = np.full(8, -1)
     last[[1, 2, 5, 6]] = [0, 0, 3, 2]  # 1 kept its friend; 2 and 5 changed; the last friend of 6 is not there
     figures = friend_figures(Fdms(), there, blend, CLUSTER, last)
-    assert figures.present_frac == pytest.approx(3 / 5)
-    assert figures.hit_frac == pytest.approx(2 / 5)
+    assert figures.friend_present_frac == pytest.approx(3 / 5)
+    assert figures.friend_hit_frac == pytest.approx(2 / 5)
     assert figures.fallback_frac == pytest.approx(1 / 5)
-    assert figures.stable_frac == pytest.approx(1 / 3)
+    assert figures.friend_stable_frac == pytest.approx(1 / 3)
     assert figures.stand_ins_max == 2
     weights = np.array([2, 3, 2]) / 8 + np.ones(3) / 24
     assert blend.weights == pytest.approx(weights)
@@ -41,16 +41,19 @@ def test_questions_that_make_no_sense_have_no_answer() -> None:
     there = cohort([0, 3, 4])
     blend = Dropout().blend({}, there)
     figures = friend_figures(Dropout(), there, blend, CLUSTER, np.full(8, -1))
-    assert (figures.hit_frac, figures.stable_frac, figures.stand_ins_max, figures.fallback_frac) == (
-        None,
-    ) * 4
-    assert figures.present_frac == pytest.approx(3 / 5)
+    assert (
+        figures.friend_hit_frac,
+        figures.friend_stable_frac,
+        figures.stand_ins_max,
+        figures.fallback_frac,
+    ) == (None,) * 4
+    assert figures.friend_present_frac == pytest.approx(3 / 5)
     assert figures.effective_updates == pytest.approx(3.0)
     nobody_missing = cohort(list(range(8)))
     figures = friend_figures(
         Fdms(), nobody_missing, Dropout().blend({}, nobody_missing), None, np.full(8, -1)
     )
-    assert (figures.present_frac, figures.hit_frac, figures.fallback_frac) == (None,) * 3
+    assert (figures.friend_present_frac, figures.friend_hit_frac, figures.fallback_frac) == (None,) * 3
 
 
 def test_the_rand_index_is_that_of_scikit_learn() -> None:

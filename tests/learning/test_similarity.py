@@ -1,4 +1,4 @@
-"""Comparing updates: scores, blocks of pairs, and what a sketch keeps of them."""
+"""Comparing updates: scores, groups of pairs, and what a sketch keeps of them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from fdsim.learning.similarity import Sketch, UpdateComparer, blocks_of, compared
-from fdsim.strategies.base import Comparison, Federation
+from fdsim.learning.similarity import Sketch, UpdateComparer, pair_scores
+from fdsim.strategies.base import Federation, UpdateScore
 
 
 def federation(parameters: int, clients: int = 12, seed: int = 0) -> Federation:
@@ -21,8 +21,8 @@ def updates(clients: int, parameters: int) -> torch.Tensor:
 
 def test_scores_are_the_definitions() -> None:
     rows = updates(12, 40)
-    comparer = UpdateComparer(Comparison(), federation(40))
-    comparer.begin(0, blocks_of(None, 12), 12)
+    comparer = UpdateComparer(UpdateScore(), federation(40))
+    comparer.begin(0, None, 12)
     for start in range(0, 12, 5):
         places = np.arange(start, min(start + 5, 12))
         comparer.add(places, rows[places])
@@ -30,30 +30,29 @@ def test_scores_are_the_definitions() -> None:
     cosine = torch.nn.functional.cosine_similarity(rows[:, None], rows[None], dim=2).numpy()
     apart = torch.cdist(rows, rows).numpy()
     off = ~np.eye(12, dtype=bool)
-    by_cosine = compared(products, None, Comparison("cosine"), learning_rate=0.1)
-    by_distance = compared(products, None, Comparison("distance"), learning_rate=0.1)
+    by_cosine = pair_scores(products, None, UpdateScore("cosine"), learning_rate=0.1)
+    by_distance = pair_scores(products, None, UpdateScore("distance"), learning_rate=0.1)
     np.testing.assert_allclose(by_cosine.scores[off], (0.5 * (cosine + 1))[off], atol=1e-12)
     np.testing.assert_allclose(by_distance.scores[off], (-apart / 0.1)[off], atol=1e-9)
     np.testing.assert_allclose(by_cosine.distances[off], (apart / 0.1)[off] ** 2, atol=1e-8)
     assert np.isnan(np.diag(by_cosine.scores)).all()
 
 
-def test_pairs_across_blocks_are_never_multiplied() -> None:
+def test_pairs_across_groups_are_never_multiplied() -> None:
     """Pairs (0, 4), (4, 7) and (2, 3) are wanted; 1, 5 and 6 are compared with nobody and take no room."""
     wanted = np.zeros((8, 8), dtype=bool)
     for i, j in ((0, 4), (4, 7), (2, 3)):
         wanted[i, j] = wanted[j, i] = True
-    blocks = blocks_of(wanted, 8)
-    assert sorted(group.tolist() for group in blocks.groups) == [[0, 4, 7], [2, 3]]
-    assert blocks.pairs == 4
     rows = updates(8, 20)
-    comparer = UpdateComparer(Comparison(), federation(20))
-    comparer.begin(0, blocks, 8)
+    comparer = UpdateComparer(UpdateScore(), federation(20))
+    comparer.begin(0, wanted, 8)
+    assert sorted(group.tolist() for group in comparer.groups) == [[0, 4, 7], [2, 3]]
+    assert comparer.pairs == 4
     rows[[1, 5, 6]] = float("nan")  # whoever multiplied these would see it
     comparer.add(np.array([3, 0, 1]), rows[[3, 0, 1]])
     comparer.add(np.array([2, 4, 5, 6, 7]), rows[[2, 4, 5, 6, 7]])
     products = comparer.products().numpy()
-    found = compared(products, wanted, Comparison(), learning_rate=1.0).scores
+    found = pair_scores(products, wanted, UpdateScore(), learning_rate=1.0).scores
     assert np.array_equal(np.isfinite(found), wanted)
     expected = torch.nn.functional.cosine_similarity(rows[4], rows[7], dim=0)
     assert found[4, 7] == found[7, 4] == pytest.approx(0.5 * (float(expected) + 1))
@@ -61,8 +60,8 @@ def test_pairs_across_blocks_are_never_multiplied() -> None:
 
 def test_many_rows_go_through_panels() -> None:
     rows = updates(130, 10)
-    comparer = UpdateComparer(Comparison(), federation(10, clients=130))
-    comparer.begin(0, blocks_of(None, 130), 130)
+    comparer = UpdateComparer(UpdateScore(), federation(10, clients=130))
+    comparer.begin(0, None, 130)
     comparer.add(np.arange(130), rows)
     np.testing.assert_allclose(
         np.triu(comparer.products().numpy()), np.triu((rows @ rows.T).numpy()), atol=1e-12
@@ -70,16 +69,17 @@ def test_many_rows_go_through_panels() -> None:
 
 
 def test_nobody_to_compare_with() -> None:
-    assert blocks_of(None, 1).groups == []
-    assert blocks_of(np.zeros((3, 3), dtype=bool), 3).groups == []
-    comparer = UpdateComparer(Comparison(), federation(10))
-    comparer.begin(0, blocks_of(None, 1), 1)
+    comparer = UpdateComparer(UpdateScore(), federation(10))
+    comparer.begin(0, np.zeros((3, 3), dtype=bool), 3)
+    assert comparer.groups == []
+    comparer.begin(0, None, 1)
+    assert comparer.groups == []
     comparer.add(np.array([0]), updates(1, 10))
     assert comparer.products().tolist() == [[0.0]]
 
 
 def test_an_update_of_zero_is_neither_like_nor_unlike() -> None:
-    found = compared(np.array([[0.0, 0.0], [0.0, 4.0]]), None, Comparison(), learning_rate=1.0)
+    found = pair_scores(np.array([[0.0, 0.0], [0.0, 4.0]]), None, UpdateScore(), learning_rate=1.0)
     assert found.scores[0, 1] == 0.5
 
 

@@ -10,9 +10,9 @@ import torch
 from pydantic import ValidationError
 
 from fdsim.learning.engine import begin, learn
-from fdsim.strategies.base import MEAN, Cohort, Federation, Received, State
+from fdsim.strategies.base import MEAN, Cohort, Federation, Feedback, State
 from fdsim.strategies.fdms import Fdms
-from fdsim.strategies.similarity import Forgetting, between, blank_book, enter
+from fdsim.strategies.similarity import Forgetting, blank_similarity, decoded, record_scores
 from tests.strategies.worlds import QuadraticTrainer, clustered_targets, random_trace, scripted_trace, task_on
 
 
@@ -77,29 +77,29 @@ def scores_of(value: float) -> np.ndarray:
 
 
 def remembered(values: list[tuple[int, float]], forgetting: Forgetting, precision: Any = "double") -> State:
-    book = blank_book(2, precision, bounded=True, forgetting=forgetting)
+    state = blank_similarity(2, precision, bounded=True, forgetting=forgetting)
     for round_index, value in values:
-        enter(book, np.array([0, 1]), scores_of(value), forgetting, round_index=round_index)
-    return book
+        record_scores(state, np.array([0, 1]), scores_of(value), forgetting, round_index=round_index)
+    return state
 
 
 def test_a_plain_mean_forgets_nothing() -> None:
-    book = remembered([(0, 0.2), (5, 0.4), (6, 0.9)], Forgetting())
-    assert book["R"][0, 1] == book["R"][1, 0] == pytest.approx(0.5)
-    assert book["N"].tolist() == [[0, 3], [3, 0]]
+    state = remembered([(0, 0.2), (5, 0.4), (6, 0.9)], Forgetting())
+    assert state["R"][0, 1] == state["R"][1, 0] == pytest.approx(0.5)
+    assert state["N"].tolist() == [[0, 3], [3, 0]]
 
 
 def test_a_window_lets_old_meetings_fade() -> None:
     """Window 2: the mean of the first two, then each new one weighs a half."""
-    book = remembered([(0, 0.2), (1, 0.4), (2, 0.9), (3, 0.1)], Forgetting(window=2))
-    assert book["R"][0, 1] == pytest.approx(((0.3 + 0.9) / 2 + 0.1) / 2)
-    assert book["N"][0, 1] == 4
+    state = remembered([(0, 0.2), (1, 0.4), (2, 0.9), (3, 0.1)], Forgetting(window=2))
+    assert state["R"][0, 1] == pytest.approx(((0.3 + 0.9) / 2 + 0.1) / 2)
+    assert state["N"][0, 1] == 4
 
 
 def test_decay_counts_rounds_not_meetings() -> None:
     """Half of the weight goes with each round: a score five rounds old weighs 1/32 of a new one."""
-    book = remembered([(0, 0.2), (5, 0.8)], Forgetting(decay=0.5))
-    assert book["R"][0, 1] == pytest.approx((0.2 / 32 + 0.8) / (1 + 1 / 32))
+    state = remembered([(0, 0.2), (5, 0.8)], Forgetting(decay=0.5))
+    assert state["R"][0, 1] == pytest.approx((0.2 / 32 + 0.8) / (1 + 1 / 32))
 
 
 def test_forgetting_finds_the_new_friend_after_a_drift() -> None:
@@ -110,7 +110,7 @@ def test_forgetting_finds_the_new_friend_after_a_drift() -> None:
         for round_index in range(80):
             old, new = (0.9, 0.3) if round_index < 60 else (0.3, 0.9)
             scores = np.array([[np.nan, old, new], [old, np.nan, 0.3], [new, 0.3, np.nan]])
-            state = strategy.after_round(state, cohort([0, 1, 2], 3, round_index), Received(scores))
+            state = strategy.after_round(state, cohort([0, 1, 2], 3, round_index), Feedback(scores))
         ends[name] = strategy.blend(state, cohort([1, 2], 3)).stand_in.tolist()
     assert ends == {"plain": [1], "window": [2], "decay": [2]}
 
@@ -123,15 +123,15 @@ def test_half_precision_stays_within_its_bound() -> None:
             remembered(values[:count], Forgetting(), precision) for precision in ("double", "half")
         )
         assert half["R"].dtype == half["N"].dtype == np.uint16
-        error = abs(between(half, np.array([0]), np.array([1]))[0, 0] - exact["R"][0, 1])
+        error = abs(decoded(half["R"])[0, 1] - exact["R"][0, 1])
         assert error <= (count + 1) / 2 * 2.0**-17 + 1e-12
 
 
 def test_meetings_beyond_what_two_bytes_hold_stop_counting() -> None:
-    book = remembered([(0, 0.5)], Forgetting(), "half")
-    book["N"][0, 1] = book["N"][1, 0] = 65535
-    enter(book, np.array([0, 1]), scores_of(0.5), Forgetting(), round_index=1)
-    assert book["N"][0, 1] == 65535
+    state = remembered([(0, 0.5)], Forgetting(), "half")
+    state["N"][0, 1] = state["N"][1, 0] = 65535
+    record_scores(state, np.array([0, 1]), scores_of(0.5), Forgetting(), round_index=1)
+    assert state["N"][0, 1] == 65535
 
 
 def test_precision_follows_the_number_of_clients() -> None:

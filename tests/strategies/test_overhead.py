@@ -17,10 +17,10 @@ from fdsim.learning.config.acceleration import Acceleration
 from fdsim.learning.config.training import Training
 from fdsim.learning.engine import Task, begin, learn
 from fdsim.learning.nets.library import CifarCnn
-from fdsim.learning.server_optimisers import Plain
-from fdsim.learning.similarity import UpdateComparer, blocks_of
-from fdsim.strategies.base import Comparison, Federation
+from fdsim.learning.similarity import UpdateComparer
+from fdsim.strategies.base import Federation, UpdateScore
 from fdsim.strategies.fdms import Fdms
+from fdsim.telemetry.settings import Telemetry
 from fdsim.trace import TraceRound, plain_round
 
 SAMPLES = 100
@@ -47,7 +47,7 @@ def cifar_task(clients: int, rounds: int, training: Training) -> Task:
         accelerator=trainer.accelerator,
         dtype=trainer.dtype,
     )
-    return Task(trainer, federation, Plain(), 1.0, evaluate_every=1000)
+    return Task(trainer, federation, training, Telemetry(evaluate_every=1000, similarity_every=0))
 
 
 def half_active(active: int, rounds: int) -> list[TraceRound]:
@@ -95,14 +95,14 @@ def test_skipped_pairs_save_time() -> None:
         active, 1, parameters, 0, np.full(active, 1 / active), None, torch.device("cpu"), torch.float32
     )
     updates = torch.randn(active, parameters, generator=torch.Generator().manual_seed(0))
-    comparer = UpdateComparer(Comparison(), federation)
+    comparer = UpdateComparer(UpdateScore(), federation)
     cluster = np.arange(active) % 5
     masks = {"all": None, "inside": cluster[:, None] == cluster}
     spent: dict[str, list[float]] = {name: [] for name in masks}
     for _ in range(6):
         for name, mask in masks.items():
             began_s = time.perf_counter()
-            comparer.begin(0, blocks_of(mask, active), active)
+            comparer.begin(0, mask, active)
             for start in range(0, active, 20):
                 comparer.add(np.arange(start, start + 20), updates[start : start + 20])
             comparer.products()

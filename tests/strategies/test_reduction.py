@@ -10,13 +10,13 @@ import pytest
 
 from fdsim.learning.engine import begin, learn
 from fdsim.strategies.fdms import Fdms
-from fdsim.strategies.reduction import Figures, Reduction, blank_candidates, eliminate
-from fdsim.strategies.similarity import Forgetting, blank_book
+from fdsim.strategies.reduction import Reduction, ThetaInputs, blank_candidates, eliminate
+from fdsim.strategies.similarity import Forgetting, blank_similarity
 from tests.strategies.worlds import QuadraticTrainer, clustered_targets, random_trace, task_on
 
 
 def test_theta_is_the_theorems() -> None:
-    figures = Figures(clients=20, rounds=300, b_max=3, delta_f=0.02)
+    figures = ThetaInputs(clients=20, rounds=300, b_max=3, delta_f=0.02)
     expected = math.sqrt((2 * math.log(2 * 400 * 300 * 3) - 2 * math.log(0.05)) / (0.25 * 40)) + 0.02
     for scale in (1.0, 0.5):
         theta = Reduction(scale=scale, p=0.05).theta(figures, np.array(0.25 * 40))
@@ -25,7 +25,7 @@ def test_theta_is_the_theorems() -> None:
 
 
 def book_of(scores: np.ndarray, meetings: int) -> dict[str, object]:
-    state = blank_book(len(scores), "double", bounded=True, forgetting=Forgetting()) | blank_candidates(
+    state = blank_similarity(len(scores), "double", bounded=True, forgetting=Forgetting()) | blank_candidates(
         len(scores)
     )
     state["R"][:], state["N"][:] = scores, meetings
@@ -70,7 +70,7 @@ def test_estimates_are_those_of_the_largest_gaps() -> None:
     scores[0, 2] = scores[2, 0] = 0.8
     state = book_of(scores, 1000)
     eliminate(state, Reduction(delta_f="estimate"), rounds=10, rounds_done=9)
-    expected = Reduction().theta(Figures(4, 10, b_max=2, delta_f=0.1), np.array(1000))
+    expected = Reduction().theta(ThetaInputs(4, 10, b_max=2, delta_f=0.1), np.array(1000))
     assert state["theta"] == pytest.approx(float(expected))
     eliminate(state, Reduction(), rounds=10, rounds_done=9)
     assert state["theta"] == pytest.approx(float(expected) - 0.1)

@@ -18,25 +18,26 @@ from fdsim.learning.config.acceleration import Acceleration
 from fdsim.learning.cohort.cohort import CohortTrainer
 from fdsim.learning.engine import Task, begin, learn
 from fdsim.learning.nets.library import CifarCnn
-from fdsim.learning.server_optimisers import Plain
 from fdsim.learning.config.training import Training
 from fdsim.data.datasets import Synthetic
 from fdsim.strategies.base import Federation
 from fdsim.strategies.fdms import Fdms
 from fdsim.strategies.reduction import Reduction
+from fdsim.telemetry.settings import Telemetry
 from fdsim.trace import plain_round
 
 K, ACTIVE, ROUNDS = 10_000, 500, 4
 data = Synthetic(shape=(3, 32, 32), train_samples=2000, test_samples=100)
 rng = np.random.default_rng(0)
+training = Training(local_steps=1, batch_size=5, learning_rate=0.05)
 trainer = CohortTrainer(
     net=CifarCnn(), examples=data.load(), indices=tuple(rng.choice(2000, 20) for _ in range(K)),
-    training=Training(local_steps=1, batch_size=5, learning_rate=0.05), acceleration=Acceleration(device="cpu"), seed=0,
+    training=training, acceleration=Acceleration(device="cpu"), seed=0,
 )
 federation = Federation(
     K, ROUNDS, trainer.parameters, 0, np.full(K, 1 / K), np.arange(K) % 10, trainer.accelerator, trainer.dtype
 )
-task = Task(trainer, federation, Plain(), 1.0, evaluate_every=100)
+task = Task(trainer, federation, training, Telemetry(evaluate_every=100, similarity_every=0))
 strategy = Fdms(sketch_dim=1024, reduction=Reduction(beta=0.0025))
 learner = begin(strategy, task)
 for value in learner.strategy_state.values():

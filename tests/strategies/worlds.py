@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from fdsim.learning.config.training import Training
 from fdsim.learning.engine import Task
-from fdsim.learning.server_optimisers import Plain
 from fdsim.rng import stream
 from fdsim.strategies.base import Federation
+from fdsim.telemetry.settings import Telemetry
 from fdsim.trace import TraceRound, plain_round
 
 
@@ -90,9 +91,8 @@ def task_on(
         accelerator=torch.device("cpu"),
         dtype=torch.float64,
     )
-    return Task(
-        trainer=trainer, federation=federation, optimiser=Plain(), global_learning_rate=1.0, **choices
-    )
+    telemetry = Telemetry.model_validate({"similarity_every": 0, **choices})
+    return Task(trainer, federation, Training(local_steps=1), telemetry)
 
 
 def random_trace(clients: int, rounds: int, *, alpha: float = 0.5, seed: int = 0) -> list[TraceRound]:

@@ -108,12 +108,12 @@ def test_from_plan_to_comparison(
         (["study", "STUDY", "--executor", "slurm"], "no executor called 'slurm'"),
         (
             ["study", "STUDY", "--executor", "ray", "--address", "127.0.0.1:1"],
-            "nobody answers at 127.0.0.1, port 1",
+            "no answer from 127.0.0.1, port 1",
         ),
         (["run", "BASE", "--shards", "2"], "--shards: is for a Ray cluster. add --executor ray"),
         (
             ["run", "BASE", "--executor", "ray", "--address", "127.0.0.1:1"],
-            "nobody answers at 127.0.0.1, port 1",
+            "no answer from 127.0.0.1, port 1",
         ),
         (["compare", "gone"], "neither a run nor a study"),
     ],

@@ -1,8 +1,6 @@
-"""How good a model is: on the test set, by label, by true cluster, and for the worst-off client."""
+"""How good a global model is: on the test set, by label, and on each client's label mix."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -10,30 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from fdsim.learning.local.params import ParameterLayout
 from fdsim.learning.local.samples import Samples
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """What one pass over the test set says of a model."""
-
-    accuracy: float
-    loss: float
-    """Mean cross-entropy."""
-    per_class: np.ndarray
-    """[classes] accuracy on each label; NaN where the test set has none."""
-    per_client: np.ndarray
-    """[K] accuracy each client would see on test data with the label mix of its own samples."""
-
-    @property
-    def worst_client(self) -> float:
-        """The accuracy of the client that is served worst."""
-        return float(np.nanmin(self.per_client)) if len(self.per_client) else float("nan")
-
-    def per_cluster(self, true_cluster: np.ndarray) -> np.ndarray:
-        """Return the mean accuracy [clusters] over the clients of each true cluster."""
-        counts = np.bincount(true_cluster)
-        sums = np.bincount(true_cluster, weights=self.per_client)
-        return np.asarray(sums / np.maximum(counts, 1))
+from fdsim.learning.trainer import Evaluation
 
 
 class Evaluator:
@@ -44,7 +19,7 @@ class Evaluator:
     ) -> None:
         self.module, self.samples, self.classes = module, samples, classes
         self.label_mix = label_mix
-        self.slots = ParameterLayout.of(module)
+        self.layout = ParameterLayout.of(module)
         features = max(int(np.prod(samples.input_shape)), 1)
         self.on_cpu = samples.labels.device.type == "cpu"
         # A GPU wants about 64 MB of inputs at once. A CPU is two to three times quicker when the first layer's
@@ -55,7 +30,7 @@ class Evaluator:
     def evaluate(self, params: torch.Tensor) -> Evaluation:
         """Return accuracy and loss of the parameters [P]."""
         labels = self.samples.labels
-        weights = self.slots.by_name(params)
+        weights = self.layout.by_name(params)
         right = params.new_zeros(self.classes)
         loss = params.new_zeros(1)
         self.module.eval()

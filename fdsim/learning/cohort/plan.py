@@ -1,7 +1,7 @@
-"""How a cohort will be trained: along which path, in stacks of what size, in how many workers.
+"""How a cohort is trained: on which path, in stacks of what size, by how many workers.
 
-The choice follows fixed rules, calibrated by `fdsim bench engine`, and not a stopwatch: a choice that could fall
-differently from run to run could change the last bits of a result.
+The choice follows fixed rules, calibrated by `fdsim bench engine`, and no stopwatch: a choice that
+could differ from run to run could change the last bits of a result.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from fdsim.workload import NetCost
 
 #: Above this many parameters a CPU trains clients one by one: a stack of such nets no longer fits its caches.
 _LARGE_NET_PARAMETERS = 400_000
-#: Below this much work in a step of the whole cohort, a second thread costs more than it brings.
+#: Below this much work in a step of the whole cohort, a second thread costs more than it gains.
 _SMALL_STEP_FLOPS = 30e6
 #: Stacks larger than this gain nothing more on a CPU.
 _CPU_STACK_SIZE = 10
-#: The share of a GPU's free memory that a stack may fill.
+#: The fraction of a GPU's free memory that a stack may fill.
 _MEMORY_FRAC = 0.6
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The choice made for a run."""
+class TrainingPlan:
+    """How the clients of a run are trained."""
 
-    path: Literal["plain", "vmap", "stacked"]
+    path: Literal["loop", "vmap", "stacked"]
     stack_size: int
     workers: int
     compiled: bool = False
     direct: bool = False
-    """Whether convolutions of few channels are done by our own kernel; see direct_conv.py."""
+    """Whether convolutions of few channels are computed by our own kernel; see direct_conv.py."""
 
 
 @dataclass(frozen=True)
-class Cohorts:
-    """What a plan hangs on: the net, the size of a step, and how many clients there can be."""
+class CohortSpec:
+    """What a plan depends on: the net, the size of a step, and how many clients there can be."""
 
     module: nn.Module
     cost: NetCost
@@ -52,28 +52,30 @@ class Cohorts:
     clients: int
 
 
-def plan_for(acceleration: Acceleration, cohorts: Cohorts, accelerators: tuple[torch.device, ...]) -> Plan:
+def plan_for(
+    acceleration: Acceleration, spec: CohortSpec, accelerators: tuple[torch.device, ...]
+) -> TrainingPlan:
     """Choose path, stack size and workers, as far as the `[acceleration]` table leaves them open."""
     on_cpu = accelerators[0].type == "cpu"
-    path = _path(acceleration, cohorts, on_cpu=on_cpu)
+    path = _path(acceleration, spec, on_cpu=on_cpu)
     workers = len(accelerators)
-    step_flops = 3.0 * cohorts.cost.forward_flops * cohorts.batch_size * cohorts.clients
+    step_flops = 3.0 * spec.cost.forward_flops * spec.batch_size * spec.clients
     if on_cpu and step_flops >= _SMALL_STEP_FLOPS:
-        workers = min(torch.get_num_threads(), cohorts.clients)
+        workers = min(torch.get_num_threads(), spec.clients)
     # On CPUs compiled stacks measured no faster than eager ones, after minutes of compiling.
     compiled = accelerators[0].type == "cuda" if acceleration.compile == "auto" else acceleration.compile
-    direct = on_cpu and path == "stacked" and _direct(acceleration, cohorts.module, compiled=compiled)
+    direct = on_cpu and path == "stacked" and _direct(acceleration, spec.module, compiled=compiled)
     if isinstance(acceleration.stack_size, int):
-        return Plan(path, acceleration.stack_size, workers, compiled, direct)
+        return TrainingPlan(path, acceleration.stack_size, workers, compiled, direct)
     if on_cpu or accelerators[0].type == "meta":
-        size = 1 if path == "plain" else _CPU_STACK_SIZE if workers > 1 else 2 * _CPU_STACK_SIZE
+        size = 1 if path == "loop" else _CPU_STACK_SIZE if workers > 1 else 2 * _CPU_STACK_SIZE
     else:
-        size = max(1, int(_MEMORY_FRAC * free_bytes(accelerators[0]) / cohorts.client_bytes))
-    return Plan(path, min(size, max(1, -(-cohorts.clients // workers))), workers, compiled, direct)
+        size = max(1, int(_MEMORY_FRAC * free_bytes(accelerators[0]) / spec.client_bytes))
+    return TrainingPlan(path, min(size, max(1, -(-spec.clients // workers))), workers, compiled, direct)
 
 
 def _direct(acceleration: Acceleration, module: nn.Module, *, compiled: bool) -> bool:
-    # torch.compile cannot look into the kernel, and it knows no half precision.
+    # torch.compile cannot trace the kernel, and the kernel has no half precision.
     return (
         acceleration.convolutions == "auto"
         and acceleration.product_dtype is None
@@ -84,20 +86,20 @@ def _direct(acceleration: Acceleration, module: nn.Module, *, compiled: bool) ->
 
 
 def _path(
-    acceleration: Acceleration, cohorts: Cohorts, *, on_cpu: bool
-) -> Literal["plain", "vmap", "stacked"]:
-    stackable = stack_of(cohorts.module) is not None
+    acceleration: Acceleration, spec: CohortSpec, *, on_cpu: bool
+) -> Literal["loop", "vmap", "stacked"]:
+    stackable = stack_of(spec.module) is not None
     if acceleration.path == "stacked" and not stackable:
         raise ScenarioError(
             "acceleration.path",
-            "'stacked' does not know all layers of this net",
-            'choose path = "auto" or "vmap", or build the net as an nn.Sequential of known layers',
+            "'stacked' does not support all layers of this net",
+            'choose path = "auto" or "vmap", or build the net as an nn.Sequential of supported layers',
         )
     if acceleration.path != "auto":
         return acceleration.path
-    if on_cpu and cohorts.cost.parameters > _LARGE_NET_PARAMETERS:
-        return "plain"
+    if on_cpu and spec.cost.parameters > _LARGE_NET_PARAMETERS:
+        return "loop"
     if stackable:
         return "stacked"
-    # On a CPU vmap gains little or nothing over a plain loop for convolutions; on a GPU it saves launches.
-    return "plain" if on_cpu else "vmap"
+    # On a CPU vmap gains little or nothing over the loop for convolutions; on a GPU it saves kernel launches.
+    return "loop" if on_cpu else "vmap"

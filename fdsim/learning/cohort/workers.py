@@ -1,4 +1,4 @@
-"""Where chunks of clients are trained side by side: CPU threads, or several GPUs.
+"""Where chunks of clients are trained in parallel: CPU threads, or several GPUs.
 
 A CPU worker is a thread that keeps torch to itself (one intra-op thread): torch's operators release the interpreter, so
 two workers fill two cores without the barriers that splitting every small operator over both would cost. Since each
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import ParamSpec, Protocol, TypeVar
 
 import torch
 
@@ -18,46 +18,52 @@ from fdsim.learning.local.batches import Batches
 from fdsim.learning.local.sgd import SgdSettings
 
 Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
 
 
-class Path(Protocol):
-    """A way to train a chunk of clients."""
+class LocalTrainer(Protocol):
+    """Trains the clients of a chunk on one accelerator."""
 
     def train(
-        self, start: torch.Tensor, batches: Batches, sgd: SgdSettings
+        self, start: torch.Tensor, batches: Batches, settings: SgdSettings
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return updates [C, P] and each client's mean loss [C]."""
 
 
 class Worker:
-    """One path on one accelerator, with a thread of its own unless it works inline."""
+    """A local trainer on its accelerator, with a thread of its own unless it works inline."""
 
-    def __init__(self, path: Path, accelerator: torch.device, *, inline: bool) -> None:
-        self.path, self.accelerator = path, accelerator
-        self._inline = inline
-        self._thread: ThreadPoolExecutor | None = None
+    def __init__(self, trainer: LocalTrainer, accelerator: torch.device, *, inline: bool) -> None:
+        self.trainer, self.accelerator = trainer, accelerator
+        self.executor: Executor = (
+            _InlineExecutor()
+            if inline
+            else ThreadPoolExecutor(1, thread_name_prefix="fdsim-worker", initializer=self._start)
+        )
 
-    def submit(self, work: Callable[[Worker], Result]) -> Future[Result]:
-        """Start a piece of work, or does it at once when inline."""
-        if self._inline:
-            done: Future[Result] = Future()
-            done.set_result(work(self))
-            return done
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="fdsim-worker", initializer=self._settle)
-        return self._thread.submit(work, self)
-
-    def _settle(self) -> None:
+    def _start(self) -> None:
         if self.accelerator.type == "cpu":
             torch.set_num_threads(1)  # of this thread only
 
 
+class _InlineExecutor(Executor):
+    """Does the work in the calling thread, at once."""
+
+    def submit(
+        self, fn: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Future[Result]:
+        done: Future[Result] = Future()
+        done.set_result(fn(*args, **kwargs))
+        return done
+
+
 def on_workers(workers: list[Worker], jobs: Iterable[Callable[[Worker], Result]]) -> Iterator[Result]:
-    """Yield the jobs' results in their order; at most one job for each worker is under way or waiting to be taken."""
+    """Yield the jobs' results in order; at most one job per worker is running or waiting to be taken."""
     pending: deque[Future[Result]] = deque()
     for number, job in enumerate(jobs):
         if len(pending) == len(workers):
             yield pending.popleft().result()
-        pending.append(workers[number % len(workers)].submit(job))
+        worker = workers[number % len(workers)]
+        pending.append(worker.executor.submit(job, worker))
     while pending:
         yield pending.popleft().result()

@@ -12,26 +12,24 @@ from fdsim.errors import ScenarioError
 if TYPE_CHECKING:
     import torch
 
-Path = Literal["auto", "plain", "vmap", "stacked"]
-
 
 class Acceleration(Table):
-    """Which accelerator trains, along which path, in what precision."""
+    """Which accelerator trains, on which path, in what precision."""
 
     device: str | tuple[str, ...] = Field(
         "auto", description="auto, cpu, cuda, cuda:N, mps, or a list of several GPUs"
     )
-    path: Path = Field("auto", description="plain loop, vmap over any module, or stacked known layers")
-    stack_size: Literal["auto", "tune"] | PositiveInt = Field(
+    path: Literal["auto", "loop", "vmap", "stacked"] = Field(
         "auto",
-        description="clients trained at once; tune: the fastest of a few tried ones, which may change the last bits",
+        description="loop: one client after another; vmap: any module, mapped over clients; "
+        "stacked: nets of supported layers, clients as one net",
     )
-    compile: Literal["auto"] | bool = Field(
-        False, description="torch.compile: seconds at the start, faster rounds"
-    )
+    stack_size: Literal["auto"] | PositiveInt = Field("auto", description="clients trained at once")
+    compile: Literal["auto"] | bool = Field(False, description="torch.compile: a slower start, faster rounds")
     convolutions: Literal["auto", "torch"] = Field(
         "auto",
-        description="auto: those of few channels, stacked on a CPU, by a C kernel made at first use; torch: torch's own",
+        description="auto: a C kernel, compiled at first use, where it is faster (few channels, stacked, on a CPU); "
+        "torch: always torch's own",
     )
     precision: Literal["float32", "float64", "bf16", "fp16"] = Field(
         "float32", description="bf16 and fp16: mixed precision, with parameters in float32"
@@ -47,7 +45,7 @@ class Acceleration(Table):
         return value
 
     def accelerators(self) -> tuple[torch.device, ...]:
-        """Return the devices to train on, the first of which also blends."""
+        """Return the devices to train on; the first also holds the global model."""
         import torch
 
         names = (self.device,) if isinstance(self.device, str) else self.device
@@ -56,12 +54,12 @@ class Acceleration(Table):
             if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
                 raise ScenarioError(
                     "acceleration.device",
-                    f"'{device}' is not there: torch {torch.__version__} sees {torch.cuda.device_count()} CUDA devices",
+                    f"'{device}' is not available: torch {torch.__version__} sees {torch.cuda.device_count()} CUDA devices",
                     'choose device = "auto" or "cpu", or install a CUDA build of torch',
                 )
             if device.type == "mps" and not torch.backends.mps.is_available():
                 raise ScenarioError(
-                    "acceleration.device", "'mps' is not there", 'choose device = "auto" or "cpu"'
+                    "acceleration.device", "'mps' is not available", 'choose device = "auto" or "cpu"'
                 )
         return found
 

@@ -21,7 +21,7 @@ class Constant(Table):
 
 
 class Cosine(Table):
-    """Half a cosine wave down to a floor, after which the rate stays there."""
+    """Falls along half a cosine wave to a floor and stays there."""
 
     kind: Literal["cosine"] = "cosine"
     rounds: PositiveInt = Field(description="rounds until the floor")
@@ -34,7 +34,7 @@ class Cosine(Table):
 
 
 class Step(Table):
-    """Multiplied by a factor every so many rounds."""
+    """Multiplies the rate by a factor every so many rounds."""
 
     kind: Literal["step"] = "step"
     every: PositiveInt = Field(description="rounds between two changes")
@@ -46,7 +46,7 @@ class Step(Table):
 
 
 class Inverse(Table):
-    """Falls as 1 / (1 + decay · t), as convergence proofs like it."""
+    """Falls as 1 / (1 + decay · t), as convergence proofs assume."""
 
     kind: Literal["inverse"] = "inverse"
     decay: NonNegativeFloat = 0.01
@@ -57,7 +57,7 @@ class Inverse(Table):
 
 
 class Warmup(Table):
-    """Rises in equal steps to the full rate, then stays."""
+    """Rises in equal steps to the full rate and stays there."""
 
     kind: Literal["warmup"] = "warmup"
     rounds: PositiveInt = Field(description="rounds until the full rate")

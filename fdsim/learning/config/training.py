@@ -1,4 +1,4 @@
-"""The `[training]` table: what a client does with the model it downloads, and what the server does with the answers."""
+"""The `[training]` table: how a client trains the global model, and what the server does with the updates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fdsim.learning.server_optimisers import Plain, ServerOptimiser
 class Training(Table):
     """Local SGD and its aggregation.
 
-    A client walks through its samples in a fresh random order, in batches, the last of a pass perhaps smaller;
+    A client passes over its samples in a fresh random order, in batches of which the last may be smaller;
     `local_epochs` counts such passes, `local_steps` counts batches.
     """
 
@@ -30,21 +30,23 @@ class Training(Table):
     global_learning_rate: PositiveFloat = Field(1.0, description="η, of the server")
     momentum: NonNegativeFloat = Field(0.0, lt=1.0)
     weight_decay: NonNegativeFloat = 0.0
-    proximal_mu: NonNegativeFloat = Field(0.0, description="FedProx's pull towards the downloaded model")
-    clip_norm: PositiveFloat | None = Field(None, description="largest Euclidean norm of a batch's gradient")
+    proximal_mu: NonNegativeFloat = Field(
+        0.0, description="μ of FedProx, the pull towards the downloaded model"
+    )
+    clip_norm: PositiveFloat | None = Field(
+        None, description="gradients with a larger Euclidean norm are scaled down to it"
+    )
     schedule: Schedule = Field(Constant(), description="how learning_rate changes from round to round")
     server_optimiser: Annotated[ServerOptimiser, Chosen("optimiser")] = Field(default_factory=Plain)
     weighting: Literal["uniform", "samples"] = Field(
-        "uniform", description="a client's weight: equal, or by its samples"
+        "uniform", description="a client's weight in the average: equal, or proportional to its samples"
     )
 
     @model_validator(mode="after")
     def _one_length(self) -> Training:
         if (self.local_epochs is None) == (self.local_steps is None):
             given = "neither is given" if self.local_epochs is None else "both are given"
-            raise ValueError(
-                f"exactly one of local_epochs and local_steps says how long a local round is; {given}"
-            )
+            raise ValueError(f"exactly one of local_epochs and local_steps must be given; {given}")
         return self
 
     def batch_size_in(self, round_index: int) -> int:
@@ -68,9 +70,3 @@ class Training(Table):
         batch_size = self.batch_size_in(round_index)
         passes, rest = np.divmod(self.steps(counts, round_index), -(-counts // batch_size))
         return np.asarray(passes * counts + np.minimum(rest * batch_size, counts))
-
-    def shares(self, sample_counts: np.ndarray) -> np.ndarray:
-        """Return each client's weight [K] in the average, which sums to 1."""
-        counts = np.asarray(sample_counts, dtype=np.float64)
-        weights = counts if self.weighting == "samples" else np.ones(len(counts))
-        return np.asarray(weights / weights.sum())

@@ -1,7 +1,7 @@
-"""Which samples a client sees, in which order: a stream that belongs to (seed, client, round) and to nothing else.
+"""Which samples a client sees, in which order: derived from (seed, client, round) and nothing else.
 
 The order is a permutation sorted by hashed counters instead of a generator's draws, so that all clients of a chunk are
-shuffled at once, and neither the path, the stack size nor who else trains can move a client's batches.
+shuffled at once, and neither the path, the stack size nor the other clients can change a client's batches.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Batches:
     sizes: np.ndarray
     """[S, C] samples in each batch; 0 once a client is done."""
     keys: np.ndarray
-    """[C] uint64, what else is random in the local round (nn.Dropout) hangs on."""
+    """[C] uint64; everything else random in the local round (nn.Dropout) is derived from it."""
 
     @property
     def steps(self) -> np.ndarray:
@@ -48,7 +48,7 @@ class Batches:
 
 
 class BatchStream:
-    """Hands out every client's batches. K clients."""
+    """Every client's batches in every round. K clients."""
 
     def __init__(self, indices: tuple[np.ndarray, ...], seed: int) -> None:
         self.counts = np.array([len(rows) for rows in indices], dtype=np.int64)

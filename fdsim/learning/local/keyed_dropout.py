@@ -1,7 +1,7 @@
-"""nn.Dropout and its kin whose mask hangs on a key, so that it is the same along every path.
+"""nn.Dropout and its relatives with a mask derived from a key, so that it is the same on every path.
 
 A mask is hashed from (key, position in the batch) instead of drawn from a generator: the key belongs to the client,
-the round, the step and the layer, and neither padding nor stacking can move it.
+the round, the step and the layer, and neither padding nor stacking can change it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _scrambled(words: torch.Tensor) -> torch.Tensor:
 
 
 def mask(keys: torch.Tensor, shape: torch.Size, frac: float, dtype: torch.dtype) -> torch.Tensor:
-    """Return what to multiply by, [*keys, *shape]: 0 for the share `frac`, 1/(1 − frac) for the rest."""
+    """Return what to multiply by, [*keys, *shape]: 0 for the fraction `frac`, 1/(1 − frac) for the rest."""
     place = torch.arange(shape.numel(), device=keys.device, dtype=torch.int64)
     words = _scrambled(_scrambled(keys.unsqueeze(-1) & _WORD) ^ _scrambled((place * 0x1E3779B1) & _WORD))
     kept = (words >= round(frac * 2**32)).to(dtype) / max(1.0 - frac, 1e-12)
@@ -31,12 +31,12 @@ def mask(keys: torch.Tensor, shape: torch.Size, frac: float, dtype: torch.dtype)
 
 
 def masked_shape(shape: torch.Size, *, channels: bool) -> torch.Size:
-    """Return the shape of the mask for a batch [B, features…]; one number a channel where those go as a whole."""
+    """Return the shape of the mask for a batch [B, features…]; one number per channel where whole channels are dropped."""
     return torch.Size((*shape[:2], *(1 for _ in shape[2:]))) if channels else shape
 
 
 class KeyedDropout(nn.Module):
-    """Zeroes a share of the features, or of whole `channels`, while training; `key` says which."""
+    """Zeroes a fraction of the features, or of whole `channels`, while training; `key` says which."""
 
     key: torch.Tensor
 
@@ -53,7 +53,7 @@ class KeyedDropout(nn.Module):
 
 
 def with_keyed_dropout(module: nn.Module) -> nn.Module:
-    """Put keyed dropouts in the place of a module's nn.Dropout layers and of those that drop whole channels."""
+    """Replace a module's nn.Dropout layers, and those that drop whole channels, by keyed ones."""
     if isinstance(module, nn.Dropout):
         return KeyedDropout(module.p)
     if isinstance(module, nn.Dropout1d | nn.Dropout2d | nn.Dropout3d):

@@ -36,7 +36,7 @@ class ParameterLayout:
 
     @classmethod
     def of(cls, module: torch.nn.Module) -> ParameterLayout:
-        """Read the places off a module; buffers that change while training have no place in an update."""
+        """Read the layout off a module; buffers that change while training are not part of an update."""
         found, start = [], 0
         for name, parameter in module.named_parameters():
             found.append(ParameterSlot(name, parameter.shape, start))

@@ -20,7 +20,7 @@ class Samples:
     ) -> None:
         self.dtype, self.input_shape = dtype, tuple(inputs.shape[1:])
         self.inputs = torch.from_numpy(np.ascontiguousarray(inputs)).to(accelerator)
-        # A CPU's convolutions like a pixel's channels side by side; laid out so once, every batch comes out so.
+        # Convolutions on a CPU are faster in channels_last; laid out so once, every batch comes out so.
         self._channels_last = channels_last and self.inputs.dim() == 4
         if self._channels_last:
             self.inputs = self.inputs.permute(0, 2, 3, 1).contiguous()
@@ -38,5 +38,5 @@ class Samples:
 
 
 def scaled(inputs: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Map grey levels 0…255 to [−1, 1]; leaves everything else as it is."""
+    """Map grey levels 0…255 to [−1, 1]; leave everything else as it is."""
     return inputs.to(dtype).mul_(1.0 / 127.5).sub_(1.0) if inputs.dtype == torch.uint8 else inputs

@@ -35,10 +35,10 @@ class SgdSettings:
 class StackSgd:
     """SGD on stacked leaves, each of which has the C clients along its first dimension (perhaps with channels)."""
 
-    def __init__(self, sgd: SgdSettings, leaves: Sequence[torch.Tensor], clients: int) -> None:
-        self.sgd, self.clients = sgd, clients
+    def __init__(self, settings: SgdSettings, leaves: Sequence[torch.Tensor], clients: int) -> None:
+        self.settings, self.clients = settings, clients
         self.leaves = list(leaves)
-        self.origin = [leaf.detach().clone() for leaf in leaves] if sgd.proximal_mu else []
+        self.origin = [leaf.detach().clone() for leaf in leaves] if settings.proximal_mu else []
         self.velocity: list[torch.Tensor] = []
 
     def shed(self, clients: int) -> None:
@@ -55,27 +55,27 @@ class StackSgd:
     @torch.no_grad()
     def step(self, gradients: Sequence[torch.Tensor], active: torch.Tensor | None) -> None:
         """Move the leaves; `active` [C] is 1 for clients that take this step and 0 for those that are done."""
-        sgd, moves = self.sgd, list(gradients)
-        if sgd.proximal_mu:
+        settings, moves = self.settings, list(gradients)
+        if settings.proximal_mu:
             pull = torch._foreach_sub(self.leaves, self.origin)
-            moves = list(torch._foreach_add(moves, pull, alpha=sgd.proximal_mu))
-        if sgd.clip_norm is not None:
+            moves = list(torch._foreach_add(moves, pull, alpha=settings.proximal_mu))
+        if settings.clip_norm is not None:
             squared = torch.stack([self._by_client(move).flatten(1).square().sum(1) for move in moves]).sum(0)
             # As torch.nn.utils.clip_grad_norm_ has it.
-            scale = (sgd.clip_norm / (squared.sqrt() + 1e-6)).clamp(max=1.0)
+            scale = (settings.clip_norm / (squared.sqrt() + 1e-6)).clamp(max=1.0)
             moves = [self._scaled(move, scale) for move in moves]
-        if sgd.weight_decay:
-            moves = list(torch._foreach_add(moves, self.leaves, alpha=sgd.weight_decay))
-        if sgd.momentum:
+        if settings.weight_decay:
+            moves = list(torch._foreach_add(moves, self.leaves, alpha=settings.weight_decay))
+        if settings.momentum:
             if self.velocity:
-                torch._foreach_mul_(self.velocity, sgd.momentum)
+                torch._foreach_mul_(self.velocity, settings.momentum)
                 torch._foreach_add_(self.velocity, moves)
             else:
                 self.velocity = [move.clone() for move in moves]
             moves = self.velocity
         if active is not None:
             moves = [self._scaled(move, active) for move in moves]
-        torch._foreach_add_(self.leaves, moves, alpha=-sgd.learning_rate)
+        torch._foreach_add_(self.leaves, moves, alpha=-settings.learning_rate)
 
     def _by_client(self, leaf: torch.Tensor) -> torch.Tensor:
         return leaf.view(self.clients, leaf.shape[0] // self.clients, *leaf.shape[1:])

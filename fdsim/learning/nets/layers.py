@@ -144,7 +144,7 @@ class Flatten(Layer):
 
 @dataclass(frozen=True)
 class Drop(Layer):
-    """Zeroes some features, or some whole channels, while training."""
+    """Zeroes a fraction of the features, or of whole channels, while training."""
 
     frac: float
     channels: bool = False

@@ -47,14 +47,14 @@ class Net(Component):
         raise NotImplementedError(f"{type(self).__name__} has no module")
 
     def build(self, input_shape: Shape, classes: int, seed: int) -> torch.nn.Module:
-        """Make the torch module with parameters that belong to the seed, on the CPU."""
+        """Make the torch module with parameters derived from the seed, on the CPU."""
         with seeded(seed):
             return self.module(input_shape, classes)
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Lend torch modules, which only know the default generator, one that belongs to the seed; nobody else notices."""
+    """Seed torch's default generator, which modules draw from, and restore it afterwards."""
     import torch
 
     with torch.random.fork_rng(devices=[]):
@@ -63,7 +63,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 class LayeredNet(Net):
-    """A net that is a sequence of known layers, so its cost is known without torch."""
+    """A net that is a sequence of our own layer records, so its cost is known without torch."""
 
     def layers(self, input_shape: Shape, classes: int) -> list[Layer]:
         """Return the layers in order."""
@@ -80,7 +80,7 @@ def _require_image(net: Net, input_shape: Shape, smallest: int) -> None:
     if len(input_shape) != 3 or min(input_shape[1:]) < smallest:
         raise ScenarioError(
             "net",
-            f"'{net.kind}' needs images of at least {smallest}×{smallest}, the data gives {list(input_shape)}",
+            f"'{net.kind}' needs images of at least {smallest}×{smallest}, the data has {list(input_shape)}",
             "choose another net (mlp takes anything) or other data",
         )
 
@@ -103,7 +103,7 @@ class MnistCnn(LayeredNet):
         0.0,
         ge=0.0,
         lt=1.0,
-        description="share dropped of the second convolution's channels and of the hidden features",
+        description="fraction dropped of the second convolution's channels and of the hidden features",
     )
 
     def layers(self, input_shape: Shape, classes: int) -> list[Layer]:
@@ -153,7 +153,9 @@ class DepthwiseCnn(LayeredNet):
     width: PositiveInt = Field(
         16, multiple_of=8, description="channels of the first block; later blocks double them"
     )
-    dropout: float = Field(0.0, ge=0.0, lt=1.0, description="share of features dropped before the last layer")
+    dropout: float = Field(
+        0.0, ge=0.0, lt=1.0, description="fraction of features dropped before the last layer"
+    )
 
     def layers(self, input_shape: Shape, classes: int) -> list[Layer]:
         _require_image(self, input_shape, 8)

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class ModuleNet(Net):
-    """Your own nn.Module class, named by its import path; it gets input_shape and classes where it takes them."""
+    """Your own nn.Module class, named by its import path; it is passed input_shape and classes if it accepts them."""
 
     path: str = Field(
-        description="module:Class, looked for in the current folder, beside the scenario and installed"
+        description="module:Class; found in the current folder, beside the scenario, or installed"
     )
     arguments: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the class")
 
@@ -48,7 +48,7 @@ class ModuleNet(Net):
             return _class_of(self.path)(**given)  # type: ignore[no-any-return]
         except TypeError as error:
             raise ScenarioError(
-                "net.arguments", f"'{self.path}' cannot be made: {error}", "give its arguments"
+                "net.arguments", f"'{self.path}' cannot be constructed: {error}", "set its arguments"
             ) from error
 
 

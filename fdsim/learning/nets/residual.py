@@ -1,4 +1,4 @@
-"""A residual block as a module that the stacked path knows."""
+"""A residual block as a module that the stacked path supports."""
 
 from __future__ import annotations
 

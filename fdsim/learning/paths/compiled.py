@@ -12,7 +12,7 @@ log = logging.getLogger("fdsim.learning")
 
 
 class Compiled:
-    """Calls a function compiled, or as it is once compiling has failed."""
+    """Calls a function compiled, or uncompiled once compiling has failed."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
@@ -30,7 +30,7 @@ class Compiled:
                 raise
             # If the function itself is at fault it raises again here, and that error is the one to see.
             result = self.function(*arguments)
-            log.warning("torch.compile failed, training goes on without it: %s", str(error).split("\n")[0])
+            log.warning("torch.compile failed, training continues without it: %s", str(error).split("\n")[0])
             self.compiled = None
         self._proven = True
         return result

@@ -1,4 +1,4 @@
-"""Convolutions of small nets on a CPU by a C kernel of ours, which a C compiler makes at first use.
+"""Convolutions of small nets on a CPU by our own C kernel, which is compiled at first use.
 
 Where there is no compiler, or it fails, `kernel` returns None and torch's own convolutions are used: the same
 numbers up to rounding, more slowly.
@@ -26,7 +26,7 @@ log = logging.getLogger("fdsim.learning")
 
 #: Output channels are padded to a multiple of this; see direct_conv.c.
 LANES = 8
-#: Beyond so many vectors of channels the library's convolutions are as fast.
+#: Beyond this many channels torch's convolutions are as fast.
 MOST_CHANNELS = 4 * LANES
 
 _SOURCE = Path(__file__).with_name("direct_conv.c")
@@ -62,13 +62,13 @@ class ConvShape:
 
 
 def padded(channels: int) -> int:
-    """Rounds a number of channels up to whole vectors."""
+    """Return a number of channels rounded up to whole vectors."""
     return -(-channels // LANES) * LANES
 
 
 @cache
 def kernel(dtype: torch.dtype = torch.float32) -> ctypes.CDLL | None:
-    """Return the kernel for a type of numbers, or None where it cannot be had.
+    """Return the kernel for a type of numbers, or None where it cannot be compiled.
 
     It is compiled in a few seconds, once for each machine.
     """
@@ -84,7 +84,7 @@ def kernel(dtype: torch.dtype = torch.float32) -> ctypes.CDLL | None:
 
 
 def _built(compiler: str, flags: tuple[str, ...]) -> Path:
-    """Compile the kernel unless that was done before for the same source, compiler and processor."""
+    """Compile the kernel unless it exists for the same source, compiler and processor."""
     told = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
     key = hashlib.sha256(
         "\n".join([_SOURCE.read_text("utf-8"), told, *flags, platform.machine(), _processor()]).encode()
@@ -108,7 +108,7 @@ def _built(compiler: str, flags: tuple[str, ...]) -> Path:
 
 
 def _processor() -> str:
-    """Name the processor: the kernel is made for this very one."""
+    """Name the processor: the kernel is compiled for exactly this one."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     except OSError:
@@ -141,7 +141,7 @@ class DirectConv(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Call the kernel's way back."""
+        """Call the kernel's backward pass."""
         inputs, weights, chosen = ctx.saved_tensors
         shape: ConvShape = ctx.shape
         found = gradients[0].contiguous()
@@ -183,7 +183,7 @@ def _call(name: str, dtype: torch.dtype, shape: ConvShape, *tensors: torch.Tenso
     if library is None or max(shape.inputs, shape.outputs) > MOST_CHANNELS or min(shape.made) < 1:
         raise RuntimeError(f"there is no convolution kernel for {shape} in {dtype}")
     numbers = (ctypes.c_int64 * 10)(*astuple(shape))
-    # ctypes lets go of the interpreter while the kernel runs, so that workers work side by side.
+    # ctypes releases the interpreter lock while the kernel runs, so that workers run in parallel.
     library[name](
         ctypes.byref(numbers), *(ctypes.c_void_p(None if t is None else t.data_ptr()) for t in tensors)
     )

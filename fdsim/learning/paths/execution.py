@@ -1,4 +1,4 @@
-"""How a path trains, apart from what: precision, compiling, layout."""
+"""How a path computes: precision, compilation, layout."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @dataclass(frozen=True)
 class ExecutionOptions:
-    """Choices that never change what is learned, beyond rounding."""
+    """Options that change nothing of what is learned, beyond rounding."""
 
     accelerator: torch.device
     product_dtype: torch.dtype | None = None
@@ -19,7 +19,7 @@ class ExecutionOptions:
     channels_last: bool = False
     """The layout in which single nets' convolutions are fastest on a CPU."""
     direct: bool = False
-    """Whether the stacked path's convolutions of few channels are done by the kernel of direct_conv.py."""
+    """Whether the kernel of direct_conv.py computes the stacked path's convolutions of few channels."""
 
     @property
     def loss_scale(self) -> float:
@@ -27,7 +27,7 @@ class ExecutionOptions:
         return 1024.0 if self.product_dtype == torch.float16 else 1.0
 
     def mixed_precision(self) -> AbstractContextManager[object]:
-        """Make products in half precision while inside, when that was asked for."""
+        """Compute products in half precision inside this context, if so configured."""
         if self.product_dtype is None:
             return nullcontext()
         return torch.autocast(self.accelerator.type, dtype=self.product_dtype)

@@ -17,7 +17,7 @@ from fdsim.learning.paths.execution import ExecutionOptions
 
 Leaves = list[torch.Tensor]
 
-#: A stack sheds finished clients when at most this share of it is still at work; until then masks hold them still.
+#: A stack sheds finished clients when at most this fraction of it still trains; until then masks freeze them.
 _SHED_AT_FRAC = 0.75
 
 
@@ -36,15 +36,15 @@ class Step:
 
 
 class StackLoop:
-    """Trains a stack of clients step by step; how the gradients are found is left to the path."""
+    """Trains a stack of clients step by step; the path computes the gradients."""
 
-    def __init__(self, module: nn.Module, samples: Samples, how: ExecutionOptions) -> None:
-        self.module, self.samples, self.slots = module, samples, ParameterLayout.of(module)
+    def __init__(self, module: nn.Module, samples: Samples, execution: ExecutionOptions) -> None:
+        self.module, self.samples, self.layout = module, samples, ParameterLayout.of(module)
         self.dropouts = dropouts(module)
-        self.how, self.loss_scale = how, how.loss_scale
+        self.execution, self.loss_scale = execution, execution.loss_scale
 
     def stack(self, start: torch.Tensor, clients: int) -> Leaves:
-        """Copy the parameters [P] for each client, laid out as the path likes them, clients first."""
+        """Copy the parameters [P] for each client, in the path's own layout, clients first."""
         raise NotImplementedError(f"{type(self).__name__} has no stack")
 
     def unstack(self, leaves: Leaves, clients: int) -> Leaves:
@@ -58,7 +58,7 @@ class StackLoop:
     def train(
         self, start: torch.Tensor, batches: Batches, settings: SgdSettings
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return updates [C, P] and each client's mean loss [C]; clients must come with the most steps first."""
+        """Return updates [C, P] and each client's mean loss [C]; clients are sorted, most steps first."""
         _, clients, _ = batches.rows.shape
         whole = [leaf.requires_grad_() for leaf in self.stack(start, clients)]
         sgd = StackSgd(settings, whole, clients)

@@ -1,4 +1,4 @@
-"""The stacked path: all clients of a stack trained as one net, for nets made of known layers."""
+"""The stacked path: all clients of a stack trained as one net, for nets of supported layers."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from fdsim.learning.paths.stacking import stack_of
 class StackedTrainer(StackLoop):
     """Trains a stack of clients as one net."""
 
-    def __init__(self, module: nn.Module, samples: Samples, how: ExecutionOptions) -> None:
-        super().__init__(module, samples, how)
-        net = stack_of(module, direct=how.direct)
+    def __init__(self, module: nn.Module, samples: Samples, execution: ExecutionOptions) -> None:
+        super().__init__(module, samples, execution)
+        net = stack_of(module, direct=execution.direct)
         if net is None:
-            raise ValueError("the stacked path does not know all layers of this module")
+            raise ValueError("the stacked path does not support all layers of this module")
         self.net = net
-        self._losses = Compiled(self.losses) if how.compiled else self.losses
+        self._losses = Compiled(self.losses) if execution.compiled else self.losses
 
     def stack(self, start: torch.Tensor, clients: int) -> Leaves:
-        return self.net.stack([slot.of(start) for slot in self.slots.slots], clients)
+        return self.net.stack([slot.of(start) for slot in self.layout.slots], clients)
 
     def unstack(self, leaves: Leaves, clients: int) -> Leaves:
         return self.net.unstack(leaves, clients)
@@ -38,7 +38,7 @@ class StackedTrainer(StackLoop):
 
     def losses(self, leaves: Leaves, step: Step) -> torch.Tensor:
         """Return each client's batch loss [C]."""
-        with self.how.mixed_precision():
+        with self.execution.mixed_precision():
             signal = Signal(step.inputs, step.inputs.shape[0], keys=step.keys)
             logits = self.net.forward(signal, leaves).as_rows().values
         each = cross_entropy(

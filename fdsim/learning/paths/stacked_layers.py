@@ -54,7 +54,7 @@ class StackedLayer:
     parameters = 0
 
     def stack(self, parameters: Leaves, clients: int) -> Leaves:
-        """Copy the layer's parameters for each client, laid out as `forward` likes them."""
+        """Copy the layer's parameters for each client, in the layout of `forward`."""
         return []
 
     def unstack(self, leaves: Leaves, clients: int) -> Leaves:
@@ -170,7 +170,7 @@ class StackedLinear(StackedLayer):
 
 
 class Elementwise(StackedLayer):
-    """A layer that looks at each number alone, whatever the layout."""
+    """A layer that treats each number separately, whatever the layout."""
 
     def __init__(self, layer: nn.Module) -> None:
         self.layer = layer
@@ -180,7 +180,7 @@ class Elementwise(StackedLayer):
 
 
 class Channelwise(Elementwise):
-    """A layer that looks at each channel of an image alone, as pooling does."""
+    """A layer that treats each channel of an image separately, as pooling does."""
 
     def forward(self, signal: Signal, leaves: Leaves) -> Signal:
         return super().forward(signal.as_images(), leaves)

@@ -21,9 +21,9 @@ _KNOWN = {
 
 
 def stack_of(module: nn.Module, *, direct: bool = False) -> stacked.StackedSequence | None:
-    """Return the stacked form of a module, or None when some layer is not known.
+    """Return the stacked form of a module, or None when some layer is not supported.
 
-    With `direct`, convolutions that suit it are done by the kernel of direct_conv.py.
+    With `direct`, convolutions that suit the kernel of direct_conv.py are computed by it.
     """
     dropouts: list[KeyedDropout] = []
     layer = _known(module, dropouts)

@@ -18,14 +18,14 @@ Tensors = tuple[torch.Tensor, ...]
 class VmapTrainer(StackLoop):
     """Trains a stack of clients by vmap over functional_call."""
 
-    def __init__(self, module: nn.Module, samples: Samples, how: ExecutionOptions) -> None:
-        super().__init__(module, samples, how)
-        self.names = [slot.name for slot in self.slots.slots]
+    def __init__(self, module: nn.Module, samples: Samples, execution: ExecutionOptions) -> None:
+        super().__init__(module, samples, execution)
+        self.names = [slot.name for slot in self.layout.slots]
         mapped = vmap(grad_and_value(self._scaled_loss, has_aux=True))
-        self.mapped = Compiled(mapped) if how.compiled else mapped
+        self.mapped = Compiled(mapped) if execution.compiled else mapped
 
     def stack(self, start: torch.Tensor, clients: int) -> Leaves:
-        return [slot.of(start).repeat(clients, *[1] * len(slot.shape)) for slot in self.slots.slots]
+        return [slot.of(start).repeat(clients, *[1] * len(slot.shape)) for slot in self.layout.slots]
 
     def unstack(self, leaves: Leaves, clients: int) -> Leaves:
         return [leaf.reshape(clients, -1) for leaf in leaves]
@@ -47,7 +47,7 @@ class VmapTrainer(StackLoop):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         values = dict(zip(self.names, leaves, strict=True))
         values |= {f"{name}.key".lstrip("."): key for (name, _), key in zip(self.dropouts, keys, strict=True)}
-        with self.how.mixed_precision():
+        with self.execution.mixed_precision():
             logits = functional_call(self.module, values, (inputs,))
         loss = (cross_entropy(logits.to(weights.dtype), labels, reduction="none") * weights).sum()
         return loss * self.loss_scale, loss

@@ -1,4 +1,4 @@
-"""One meaning, whatever the path: cohorts trained plainly, by vmap and stacked agree."""
+"""One meaning, whatever the path: cohorts trained in a loop, by vmap and stacked agree."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def everything():
 
 
 class Skip(nn.Module):
-    """A module of a user's own, which only vmap and the plain loop can train."""
+    """A module of a user's own, which only vmap and the loop can train."""
 
     def __init__(self):
         super().__init__()
@@ -95,7 +95,7 @@ def results(cohort, clients=range(6), round_index=2, **keywords):
 
 
 def agree(net, training, shape, *ways, **keywords):
-    plain = results(trainer(net, training, shape=shape, path="plain"), **keywords)
+    plain = results(trainer(net, training, shape=shape, path="loop"), **keywords)
     assert plain[0].abs().amax() > 1e-4
     for path, stack_size in ways:
         found = results(trainer(net, training, shape=shape, path=path, stack_size=stack_size), **keywords)
@@ -184,13 +184,6 @@ def test_repeats_to_the_bit():
     assert results(first)[0].equal(results(second)[0])
 
 
-def test_a_tuned_stack_size_trains_alike(caplog):
-    with caplog.at_level("INFO", logger="fdsim.learning"):
-        tuned = trainer(Mlp(), TINY, stack_size="tune")
-    assert "stack sizes tried" in caplog.text
-    torch.testing.assert_close(results(tuned), results(trainer(Mlp(), TINY)), rtol=0, atol=1e-12)
-
-
 def test_nobody_to_train():
     assert list(trainer(Mlp(), TINY).train(trainer(Mlp(), TINY).initial(), np.array([], dtype=int), 0)) == []
 
@@ -214,7 +207,7 @@ def test_trouble_is_marked():
 
 
 def test_stacking_an_unknown_module_is_refused():
-    with pytest.raises(ScenarioError, match="does not know all layers"):
+    with pytest.raises(ScenarioError, match="does not support all layers"):
         trainer(Handmade(make=Skip), TINY, shape=(3, 8, 8), path="stacked")
 
 

@@ -1,4 +1,4 @@
-"""Evaluation: on the test set, by label, by cluster, and for the worst-off client."""
+"""Evaluation: on the test set, by label, and on each client's label mix."""
 
 from __future__ import annotations
 
@@ -45,8 +45,6 @@ def test_clients_see_their_own_labels():
     judge, params = evaluator()
     found = judge.evaluate(params)
     assert np.allclose(found.per_client, [0.5, 0.75, 0.5])
-    assert found.worst_client == pytest.approx(0.5)
-    assert np.allclose(found.per_cluster(np.array([0, 0, 1])), [0.625, 0.5])
 
 
 def test_the_parameters_given_are_the_ones_judged():

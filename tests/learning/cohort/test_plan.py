@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fdsim.learning.cohort.memory import activations, client_bytes
-from fdsim.learning.cohort.plan import Cohorts, Plan, plan_for
+from fdsim.learning.cohort.plan import CohortSpec, TrainingPlan, plan_for
 from fdsim.learning.config.acceleration import Acceleration
 from fdsim.learning.config.training import Training
 from fdsim.learning.nets.library import CifarCnn, Mlp, MnistCnn, Net, PflCnn
@@ -23,10 +23,10 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda:0")
 
 def plan(
     net: Net, shape, *, accelerators=(CPU,), clients=20, batch_size=20, module=None, **acceleration
-) -> Plan:
+) -> TrainingPlan:
     module = module or net.build(shape, 10, seed=0)
-    cohorts = Cohorts(module, net.cost(shape, 10), batch_size, client_bytes=1e6, clients=clients)
-    return plan_for(Acceleration(**acceleration), cohorts, accelerators)
+    spec = CohortSpec(module, net.cost(shape, 10), batch_size, client_bytes=1e6, clients=clients)
+    return plan_for(Acceleration(**acceleration), spec, accelerators)
 
 
 @pytest.fixture(autouse=True)
@@ -36,8 +36,8 @@ def _two_cores(monkeypatch):
 
 def test_small_nets_are_stacked_on_a_cpu():
     direct = kernel() is not None
-    assert plan(CifarCnn(), (3, 32, 32)) == Plan("stacked", 10, 2, direct=direct)
-    assert plan(MnistCnn(), (1, 28, 28), batch_size=5) == Plan("stacked", 10, 2, direct=direct)
+    assert plan(CifarCnn(), (3, 32, 32)) == TrainingPlan("stacked", 10, 2, direct=direct)
+    assert plan(MnistCnn(), (1, 28, 28), batch_size=5) == TrainingPlan("stacked", 10, 2, direct=direct)
 
 
 def test_the_kernel_is_for_whole_precision_uncompiled_stacks_on_a_cpu():
@@ -45,18 +45,18 @@ def test_the_kernel_is_for_whole_precision_uncompiled_stacks_on_a_cpu():
         assert not plan(CifarCnn(), (3, 32, 32), **choice).direct
 
 
-def test_tiny_steps_get_one_lane():
-    assert plan(Mlp(), (1, 8, 8), batch_size=10) == Plan("stacked", 20, 1)
+def test_tiny_steps_get_one_worker():
+    assert plan(Mlp(), (1, 8, 8), batch_size=10) == TrainingPlan("stacked", 20, 1)
 
 
 def test_large_nets_are_trained_side_by_side():
-    assert plan(PflCnn(), (3, 32, 32), clients=50) == Plan("plain", 1, 2)
+    assert plan(PflCnn(), (3, 32, 32), clients=50) == TrainingPlan("loop", 1, 2)
 
 
 def test_a_gpu_takes_what_fits(monkeypatch):
     monkeypatch.setattr("fdsim.learning.cohort.plan.free_bytes", lambda device: 10e6)
-    assert plan(CifarCnn(), (3, 32, 32), accelerators=(GPU,)) == Plan("stacked", 6, 1)
-    assert plan(CifarCnn(), (3, 32, 32), accelerators=(GPU, GPU), clients=8) == Plan("stacked", 4, 2)
+    assert plan(CifarCnn(), (3, 32, 32), accelerators=(GPU,)) == TrainingPlan("stacked", 6, 1)
+    assert plan(CifarCnn(), (3, 32, 32), accelerators=(GPU, GPU), clients=8) == TrainingPlan("stacked", 4, 2)
     assert plan(CifarCnn(), (3, 32, 32), accelerators=(GPU,), compile="auto").compiled
 
 
@@ -64,12 +64,12 @@ def test_unknown_modules_go_by_vmap_on_a_gpu(monkeypatch):
     monkeypatch.setattr("fdsim.learning.cohort.plan.free_bytes", lambda device: 1e9)
     odd = nn.Sequential(nn.Flatten(), nn.Bilinear(4, 4, 4))
     assert plan(Mlp(), (4,), module=odd, accelerators=(GPU,)).path == "vmap"
-    assert plan(Mlp(), (4,), module=odd).path == "plain"
+    assert plan(Mlp(), (4,), module=odd).path == "loop"
 
 
 def test_the_settings_have_the_last_word():
     chosen = plan(PflCnn(), (3, 32, 32), path="stacked", stack_size=7, compile=True)
-    assert chosen == Plan("stacked", 7, 2, compiled=True)
+    assert chosen == TrainingPlan("stacked", 7, 2, compiled=True)
 
 
 def test_the_plan_does_not_depend_on_a_stopwatch():
@@ -99,7 +99,7 @@ def test_a_failing_compiler_is_said_and_survived(monkeypatch, caplog):
     with caplog.at_level(logging.WARNING, logger="fdsim.learning"):
         assert [double(1), double(2)] == [2, 4]
     assert [record.message for record in caplog.records] == [
-        "torch.compile failed, training goes on without it: no compiler"
+        "torch.compile failed, training continues without it: no compiler"
     ]
 
 

@@ -1,4 +1,4 @@
-"""Lanes: side by side, in order, one job each."""
+"""Workers: side by side, in order, one job each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_results_come_in_order(inline):
     assert list(on_workers(workers(3, inline=inline), jobs)) == list(range(7))
 
 
-def test_two_lanes_work_at_the_same_time():
+def test_two_workers_work_at_the_same_time():
     """Each job waits for the other; alone, either would wait for ever."""
     meeting = threading.Barrier(2, timeout=30)
     assert sorted(on_workers(workers(2), [lambda worker: meeting.wait(), lambda worker: meeting.wait()])) == [
@@ -31,7 +31,7 @@ def test_two_lanes_work_at_the_same_time():
     ]
 
 
-def test_a_lane_keeps_torch_to_itself():
+def test_a_worker_keeps_torch_to_itself():
     before = torch.get_num_threads()
     assert list(on_workers(workers(1), [lambda worker: torch.get_num_threads()])) == [1]
     assert torch.get_num_threads() == before

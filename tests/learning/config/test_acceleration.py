@@ -21,8 +21,8 @@ from fdsim.learning.config.acceleration import Acceleration
 from fdsim.learning.config.training import Training
 from fdsim.learning.counterfactual import add_weighted_
 from fdsim.learning.nets.library import CifarCnn, DepthwiseCnn, Mlp
-from fdsim.learning.similarity import UpdateComparer, blocks_of
-from fdsim.strategies.base import Comparison, Federation
+from fdsim.learning.similarity import UpdateComparer
+from fdsim.strategies.base import Federation, UpdateScore
 
 INDICES = tuple(np.split(np.arange(60), [5, 12, 30, 31, 50]))
 HARD = Training(local_epochs=1, batch_size=4, momentum=0.9, weight_decay=0.1, proximal_mu=0.1, clip_norm=1.0)
@@ -46,11 +46,11 @@ class Waits(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("path", ["plain", "vmap", "stacked"])
+@pytest.mark.parametrize("path", ["loop", "vmap", "stacked"])
 def test_training_never_makes_the_host_wait(path):
     cohort = trainer(DepthwiseCnn(width=8, dropout=0.1), device="cpu", path=path, stack_size=3)
     # The counter sees one thread only.
-    cohort._workers = [Worker(worker.path, worker.accelerator, inline=True) for worker in cohort._workers]
+    cohort._workers = [Worker(worker.trainer, worker.accelerator, inline=True) for worker in cohort._workers]
     with Waits() as waits:
         chunks = list(cohort.train(cohort.initial(), np.arange(6), 0, work_frac=np.full(6, 0.7)))
     assert len(chunks) == 2
@@ -64,7 +64,7 @@ def test_evaluation_reads_once():
     assert waits.count == 0  # everything comes over in one copy
 
 
-@pytest.mark.parametrize("path", ["plain", "vmap", "stacked"])
+@pytest.mark.parametrize("path", ["loop", "vmap", "stacked"])
 @pytest.mark.parametrize("net", [CifarCnn(), DepthwiseCnn(width=8, dropout=0.1)], ids=lambda net: net.kind)
 def test_no_stray_cpu_tensor(net, path):
     """On the meta device nothing is computed, but a tensor from elsewhere raises, as it would on a GPU."""
@@ -90,10 +90,10 @@ def test_a_round_with_similarity_and_blending_has_no_stray_cpu_tensor(sketch_dim
         accelerator=cohort.accelerator,
         dtype=cohort.dtype,
     )
-    comparer = UpdateComparer(Comparison(sketch_dim=sketch_dim), federation)
+    comparer = UpdateComparer(UpdateScore(sketch_dim=sketch_dim), federation)
     wanted = ~np.eye(6, dtype=bool)
     wanted[5], wanted[:, 5] = False, False  # client 5 is compared with nobody
-    comparer.begin(0, blocks_of(wanted, 6), active=6)
+    comparer.begin(0, wanted, active=6)
     params = cohort.initial()
     update = torch.zeros_like(params)
     for chunk in cohort.train(params, np.arange(6), 0):
@@ -138,7 +138,7 @@ MIXED = """
 import sys; sys.path.insert(0, {folder!r})
 import numpy as np, torch
 from test_acceleration import CifarCnn, trainer
-for path in ("plain", "stacked", "vmap"):
+for path in ("loop", "stacked", "vmap"):
     full, mixed = (trainer(CifarCnn(), device="cpu", path=path, precision=p) for p in ("float32", {precision!r}))
     (a, b) = (torch.cat([c.updates for c in t.train(t.initial(), np.arange(6), 0)]) for t in (full, mixed))
     assert b.dtype == torch.float32
@@ -165,5 +165,5 @@ def test_unknown_accelerators_are_refused(name):
 
 def test_an_absent_gpu_is_named():
     absent = f"cuda:{torch.cuda.device_count()}"
-    with pytest.raises(ScenarioError, match="is not there"):
+    with pytest.raises(ScenarioError, match="is not available"):
         Acceleration(device=absent).accelerators()

@@ -49,11 +49,6 @@ def test_batches_grow_with_the_round():
     assert [training.batch_size_in(t) for t in range(3)] == [5, 10, 15]
 
 
-def test_shares():
-    assert np.allclose(Training(local_steps=1).shares(COUNTS), 1 / 6)
-    assert np.allclose(Training(local_steps=1, weighting="samples").shares(COUNTS), COUNTS / 60)
-
-
 @pytest.mark.parametrize(
     ("schedule", "rates"),
     [

@@ -1,4 +1,4 @@
-"""Dropout masks hang on their key."""
+"""Dropout masks are derived from their key."""
 
 from __future__ import annotations
 

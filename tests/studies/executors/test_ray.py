@@ -244,7 +244,7 @@ def test_an_address_nobody_answers_fails_within_seconds(write_study: Any, tmp_pa
         taken.bind(("127.0.0.1", 0))  # bound but not listening: nobody can answer there
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         began_s = time.monotonic()
-        with pytest.raises(InputError, match=rf"--address {address}: nobody answers at 127\.0\.0\.1, port"):
+        with pytest.raises(InputError, match=rf"--address {address}: no answer from 127\.0\.0\.1, port"):
             run_study(write_study(STUDY), tmp_path / "out", StudyChoices(executor="ray", address=address))
     assert time.monotonic() - began_s < 60
     assert list(tmp_path.glob("out/trials/*")) == []
