@@ -104,7 +104,7 @@ def test_other_versions_are_told(copy: Path) -> None:
     facts["versions"]["torch"] = "0.1"
     (copy / "run.json").write_text(json.dumps(facts))
     answer = CliRunner().invoke(app, ["verify", str(copy), "--quick"])
-    assert "not as when the run was made: torch 0.1 → " in answer.output
+    assert "the environment changed since the run: torch 0.1 → " in answer.output
     assert "the same bit by bit over 3 rounds" in answer.output
 
 
