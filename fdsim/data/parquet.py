@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +17,7 @@ from pydantic import Field
 
 from fdsim.data.datasets import DataSource, Examples, Shape
 from fdsim.errors import DataError
+from fdsim.files import UnfinishedFile
 
 _IMAGE_NAMES = ("image", "img")
 _LABEL_NAMES = ("label", "labels", "fine_label")
@@ -123,11 +123,8 @@ def _images(path: Path, column: str, stamp_ns: int, cache: Path | None) -> np.nd
     images = _decoded_all(path, column)
     if kept is not None:
         # Without room or permission the images are decoded again next time; nothing else changes.
-        with contextlib.suppress(OSError):
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=kept.parent, suffix=".part", delete=False) as part:
-                np.save(part, images)
-            Path(part.name).replace(kept)
+        with contextlib.suppress(OSError), UnfinishedFile(kept) as waiting, open(waiting, "wb") as file:
+            np.save(file, images)
     return images
 
 

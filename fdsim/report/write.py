@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from pathlib import Path
 
 from fdsim.errors import RunFolderError, StorageError
+from fdsim.files import UnfinishedFile
 from fdsim.report.data import gather
 from fdsim.report.figure import Page
 from fdsim.report.page import render
@@ -16,17 +15,11 @@ from fdsim.report.run_page import run_page
 def write(folder: Path, out: Path) -> Path:
     """Write the report of `folder` to `out`, which appears only when it is complete."""
     page = render(_page(folder))
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(page, encoding="utf-8")
-        temporary.replace(out)
+        with UnfinishedFile(out) as waiting:
+            waiting.write_text(page, encoding="utf-8")
     except OSError as error:
         raise StorageError(f"{out}: the report cannot be written ({error.strerror or error})") from None
-    finally:
-        # Where the folder itself is the trouble, there is nothing to clear away.
-        with suppress(OSError):
-            temporary.unlink()
     return out
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from fdsim.errors import RunFolderError, StorageError
-from fdsim.files import put_in_place, storage_errors
+from fdsim.files import UnfinishedFile, storage_errors
 
 _HEADER_BYTES = 256
 _FORMAT = 1
@@ -51,21 +50,13 @@ def save(folder: Path, state: dict[str, Any], next_round: int, *, temporary: Pat
     path = folder / f"round-{next_round:08d}.checkpoint"
     with storage_errors(path):
         folder.mkdir(parents=True, exist_ok=True)
-        temporary.mkdir(parents=True, exist_ok=True)
-        waiting = temporary / f"{folder.name}.{path.name}"
-        try:
-            with open(waiting, "wb") as file:
-                file.write(b" " * _HEADER_BYTES)
-                sink = _HashingSink(file)
-                torch.save(_pack(state), sink)  # type: ignore[arg-type]
-                sink.raise_what_failed()
-                file.seek(0)
-                file.write(_header(next_round, sink))
-                file.flush()
-                os.fsync(file.fileno())
-            put_in_place(waiting, path)
-        finally:
-            waiting.unlink(missing_ok=True)
+        with UnfinishedFile(path, temporary=temporary) as waiting, open(waiting, "wb") as file:
+            file.write(b" " * _HEADER_BYTES)
+            sink = _HashingSink(file)
+            torch.save(_pack(state), sink)  # type: ignore[arg-type]
+            sink.raise_what_failed()
+            file.seek(0)
+            file.write(_header(next_round, sink))
         for old in _files(folder)[KEPT:]:
             old.unlink()
 

@@ -7,7 +7,6 @@ day. The file's metadata hold each device's observed span, over which replays wr
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fdsim.errors import TraceError
+from fdsim.files import UnfinishedFile, storage_errors
 from fdsim.trace.intervals import checked, intersection
 
 #: `available` is for traces that only say whether a device could take part.
@@ -105,13 +105,8 @@ def write_availability(path: Path | str, devices: list[Observed], source: str) -
         ],
         schema=SCHEMA.with_metadata(about),
     )
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        pq.write_table(table, temporary, compression="zstd")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with storage_errors(path, resumable=False), UnfinishedFile(path) as waiting:
+        pq.write_table(table, waiting, compression="zstd")
 
 
 def is_availability(path: Path | str) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fdsim.errors import TraceError
-from fdsim.files import storage_errors
+from fdsim.files import UnfinishedFile, storage_errors
 from fdsim.trace import open_trace
 
 
@@ -60,13 +60,9 @@ def _is_trace_of(path: Path, key: str) -> bool:
 
 
 def share(source: Path, target: Path) -> None:
-    """Give a finished file a second name, or copies it where the file system has no links."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    temporary.unlink(missing_ok=True)
-    try:
-        os.link(source, temporary)
-    except OSError:
-        shutil.copyfile(source, temporary)
-    temporary.replace(target)
-    # Renaming one link of a file over another link of it does nothing, and would leave the temporary name behind.
-    temporary.unlink(missing_ok=True)
+    """Give a finished file a second name, or copy it where the file system has no links."""
+    with UnfinishedFile(target) as waiting:
+        try:
+            os.link(source, waiting)
+        except OSError:
+            shutil.copyfile(source, waiting)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fdsim.files import UnfinishedFile, storage_errors
 from fdsim.trace import open_trace
 from fdsim.trace.availability import is_availability, read_availability
 from fdsim.trace.sessions import Observation, SessionStats, session_stats
@@ -78,13 +78,8 @@ def write_stats(rows: list[Row], path: Path | str) -> None:
     """Write the rows as Parquet; the file appears only when complete."""
     path = Path(path)
     table = pa.Table.from_arrays([pa.array(column) for column in zip(*rows, strict=True)], names=SCHEMA.names)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        pq.write_table(table.cast(SCHEMA), temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with storage_errors(path, resumable=False), UnfinishedFile(path) as waiting:
+        pq.write_table(table.cast(SCHEMA), waiting)
 
 
 #: Tables too long for a terminal; they are in the Parquet file.

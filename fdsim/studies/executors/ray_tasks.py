@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from fdsim.catalogue import import_also_from
 from fdsim.data.in_memory import holding
 from fdsim.errors import FdsimError, InputError
+from fdsim.files import write_whole
 from fdsim.studies.results import RemoteFolder, pack, pack_small, unpack
 from fdsim.studies.trial import CellJob, run_cell
 from fdsim.trace.cache import TraceCache
@@ -118,10 +119,7 @@ def _scenario(job: CellJob, examples: Examples) -> Scenario:
 def _keep_trace(folder: Path, key: str, content: bytes) -> None:
     path = TraceCache(folder).path_of(key)
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".tmp", delete=False) as file:
-            file.write(content)
-        Path(file.name).replace(path)
+        write_whole(path, content)
 
 
 def _deliver(folder: Path, cell: str, delivery: Delivery) -> bytes | None:
