@@ -81,7 +81,8 @@ class UnfinishedFile:
             self.waiting.unlink(missing_ok=True)
 
     def __enter__(self) -> Path:
-        self.waiting.parent.mkdir(parents=True, exist_ok=True)
+        for folder in dict.fromkeys((self.path.parent, self.waiting.parent)):
+            folder.mkdir(parents=True, exist_ok=True)
         return self.waiting
 
     def __exit__(self, kind: type[BaseException] | None, value: object, traceback: object) -> None:

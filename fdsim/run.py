@@ -15,8 +15,7 @@ import fdsim
 from fdsim.errors import NumericalError
 from fdsim.prepare import Prepared, prepare
 from fdsim.progress import Silent, View
-from fdsim.scenario import Scenario, dump_scenario
-from fdsim.telemetry.facts import RunFacts
+from fdsim.scenario import Scenario
 from fdsim.telemetry.folder import RunFolder
 from fdsim.trace import Trace, TraceRound, open_trace, write_trace
 from fdsim.trace.cache import TraceCache
@@ -97,18 +96,10 @@ def run_scenario(
     choices, view = choices or RunChoices(), view or Silent()
     began_s = time.perf_counter()
     prepared = prepare(scenario)
-    about = RunFacts(
-        scenario_toml=dump_scenario(scenario),
-        scenario_hash=scenario.content_hash,
-        seed=scenario.seed,
-        name=scenario.name,
-        strategies=[strategy.label for strategy in scenario.strategies],
-        rounds=scenario.rounds,
-    )
     opened = (
-        RunFolder.resume(out, **about)
+        RunFolder.resume(out, scenario)
         if choices.resume
-        else RunFolder.create(out, **about, force=choices.force)
+        else RunFolder.create(out, scenario, force=choices.force)
     )
     with opened as folder:
         trace = _trace_of(prepared, folder, choices, view)

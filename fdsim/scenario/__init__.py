@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from fdsim.scenario.tables import Scenario, dump_scenario, hash_of, load_scenario, parse_scenario
+from fdsim.scenario.tables import Scenario, hash_of, load_scenario, parse_scenario
 
-__all__ = ["Scenario", "dump_scenario", "hash_of", "load_scenario", "parse_scenario"]
+__all__ = ["Scenario", "hash_of", "load_scenario", "parse_scenario"]

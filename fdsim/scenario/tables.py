@@ -2,8 +2,8 @@
 
     scenario = load_scenario("scenarios/quickstart.toml", overrides=["rounds=10"])
 
-Reading is strict: an unknown key, a wrong sign or a missing file is an error that names the place. `dump` writes every
-value out, defaults included, and reading that back gives an equal scenario.
+Reading is strict: an unknown key, a wrong sign or a missing file is an error that names the place. `as_toml` writes
+every value out, defaults included, and reading that back gives an equal scenario.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fdsim.participation.base import Participation
 from fdsim.scenario.file import override, read_layers
 from fdsim.scenario.problems import scenario_error
 from fdsim.strategies.base import Strategy
-from fdsim.telemetry.settings import Telemetry
+from fdsim.telemetry.config import Telemetry
 
 
 class Scenario(Table):
@@ -92,16 +92,15 @@ class Scenario(Table):
         """Return the fully resolved scenario as plain TOML values."""
         return self.model_dump(mode="json", exclude_none=True)
 
+    def as_toml(self) -> str:
+        """Return the scenario as a TOML file with every default spelt out."""
+        return tomli_w.dumps(self.as_tables())
+
 
 def hash_of(value: Any) -> str:
     """Hash a plain value by its canonical JSON."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def dump_scenario(scenario: Scenario) -> str:
-    """Write a scenario as TOML with every default spelt out."""
-    return tomli_w.dumps(scenario.as_tables())
 
 
 def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> Scenario:

@@ -49,7 +49,6 @@ def save(folder: Path, state: dict[str, Any], next_round: int, *, temporary: Pat
 
     path = folder / f"round-{next_round:08d}.checkpoint"
     with storage_errors(path):
-        folder.mkdir(parents=True, exist_ok=True)
         with UnfinishedFile(path, temporary=temporary) as waiting, open(waiting, "wb") as file:
             file.write(b" " * _HEADER_BYTES)
             sink = _HashingSink(file)
@@ -115,10 +114,12 @@ class _HashingSink:
 
 def _header(next_round: int, sink: _HashingSink) -> bytes:
     facts = {"fdsim_checkpoint": _FORMAT, "next_round": next_round, "length": sink.length}
-    return json.dumps({**facts, "hash": _seal(sink.digest, facts)}).encode().ljust(_HEADER_BYTES - 1) + b"\n"
+    return (
+        json.dumps({**facts, "hash": _checksum(sink.digest, facts)}).encode().ljust(_HEADER_BYTES - 1) + b"\n"
+    )
 
 
-def _seal(digest: hashlib.blake2b, facts: dict[str, Any]) -> str:
+def _checksum(digest: hashlib.blake2b, facts: dict[str, Any]) -> str:
     """The hash covers the header's facts too: a flipped bit must not send the run to the wrong round."""
     digest.update(json.dumps([facts["fdsim_checkpoint"], facts["next_round"], facts["length"]]).encode())
     return digest.hexdigest()
@@ -132,7 +133,7 @@ def _checked(path: Path) -> int | None:
             facts = json.loads(file.read(_HEADER_BYTES))
             while block := file.read(1 << 20):
                 digest.update(block)
-        if facts["hash"] != _seal(digest, facts):
+        if facts["hash"] != _checksum(digest, facts):
             return None
     except OSError as error:
         raise StorageError(f"{path}: cannot be read ({error.strerror})") from error

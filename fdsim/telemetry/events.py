@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from fdsim.files import ParquetStream, file_hash
-from fdsim.telemetry.schema import EVENT_COLUMNS, SCHEMA_VERSION, arrow_schema
+from fdsim.telemetry.schema import EVENT_COLUMNS, arrow_schema, file_schema
 
 _GROUP_ROWS = 65_536
 _SCHEMA = arrow_schema(EVENT_COLUMNS)
@@ -24,13 +24,9 @@ class EventsWriter:
         self, path: Path, *, scenario_hash: str, temporary: Path, on_complete: Callable[[str], None]
     ) -> None:
         self._on_complete = on_complete
-        metadata = {
-            "fdsim_table": "events",
-            "fdsim_schema_version": str(SCHEMA_VERSION),
-            "fdsim_scenario_hash": scenario_hash,
-        }
+        schema = file_schema("events", scenario_hash=scenario_hash)
         self._stream: ParquetStream[Event] = ParquetStream(
-            path, _SCHEMA.with_metadata(metadata), _to_table, rows_per_group=_GROUP_ROWS, temporary=temporary
+            path, schema, _to_table, rows_per_group=_GROUP_ROWS, temporary=temporary
         )
 
     def __enter__(self) -> EventsWriter:

@@ -30,7 +30,12 @@ class RunLock:
         self._handle: int | None = None
 
     def take(self) -> None:
-        """Take the lock, or raises an error that names the process which holds it."""
+        """Create the folder if needed and take its lock, or raise an error that names the process holding it."""
+        folder = self.path.parent
+        if folder.exists() and not folder.is_dir():
+            raise RunFolderError(str(folder), "is a file, not a folder", "choose another folder with --out")
+        with storage_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         with storage_errors(self.path):
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         give_up = time.monotonic() + _PATIENCE_S
@@ -39,7 +44,7 @@ class RunLock:
                 holder = _holder(handle)
                 os.close(handle)
                 raise RunFolderError(
-                    str(self.path.parent),
+                    str(folder),
                     f"process {holder.get('pid', '?')} on {holder.get('host', '?')} is writing this run",
                     "wait for it to end, or choose another folder with --out",
                 )
@@ -50,7 +55,7 @@ class RunLock:
         self._handle = handle
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         if self._handle is not None:
             os.close(self._handle)  # closing unlocks
             self._handle = None

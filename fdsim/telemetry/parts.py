@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from fdsim.errors import RunFolderError
 from fdsim.files import exchange, storage_errors, sync_folder, write_whole
-from fdsim.telemetry.checksum import GROUP_ROWS, check_seal, sealed_parquet
+from fdsim.telemetry.checksum import GROUP_ROWS, checksummed_parquet, verify_checksum
 
 #: Rows of a merged part.
 PART_ROWS = 262_144
@@ -53,7 +53,7 @@ class Part:
             content = path.read_bytes()
         except OSError as error:
             raise RunFolderError(str(path), f"cannot be read ({error.strerror})") from None
-        check_seal(content, path)
+        verify_checksum(content, path)
         self.path, self._content = path, pa.BufferReader(content)
         self.schema: pa.Schema = pq.read_schema(self._content)
         self.rows = int(pq.read_metadata(self._content).num_rows)
@@ -102,12 +102,13 @@ class GrowingTable:
             last = Part(parts[-1]).read()
             kept = last.filter(pc.less(last["round"], next_round))
             if len(kept) < len(last):
-                self._write(self.folder, len(parts) - 1, kept)
+                write_whole(parts[-1], checksummed_parquet(kept.cast(self.schema)), temporary=self._temporary)
         self._end = _End(len(parts), sum(_row_count(path) for path in parts), next_round)
 
     def append(self, table: pa.Table, *, next_round: int) -> None:
         """Put the rows of the rounds before `next_round` on disk; they are readable when this returns."""
-        self._write(self.folder, self._end.parts, table)
+        content = checksummed_parquet(table.cast(self.schema))
+        write_whole(part_path(self.folder, self._end.parts), content, temporary=self._temporary)
         # One assignment: an interrupt leaves the old state or the new one, and the part may be written twice.
         self._end = _End(self._end.parts + 1, self._end.rows + len(table), next_round)
 
@@ -118,16 +119,14 @@ class GrowingTable:
             return
         merged = self._temporary / f"merged.{self.folder.parent.name}.{self.folder.name}"
         for index, table in enumerate(_in_blocks(parts)):
-            self._write(merged, index, table)
+            write_whole(
+                part_path(merged, index),
+                checksummed_parquet(table.cast(self.schema)),
+                temporary=self._temporary,
+            )
         with storage_errors(self.folder):
             exchange(merged, self.folder)
             shutil.rmtree(merged)
-
-    def _write(self, folder: Path, index: int, rows: pa.Table) -> None:
-        with storage_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        rows = rows.cast(self.schema).replace_schema_metadata(self.schema.metadata)
-        write_whole(part_path(folder, index), sealed_parquet(rows), temporary=self._temporary)
 
 
 def _in_blocks(paths: list[Path]) -> Iterator[pa.Table]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -15,10 +14,10 @@ import pyarrow.parquet as pq
 
 from fdsim.errors import RunFolderError, TraceError
 from fdsim.files import file_hash
-from fdsim.telemetry.facts import flat
 from fdsim.telemetry.lock import writer_of
 from fdsim.telemetry.manifest import Manifest
 from fdsim.telemetry.parts import Part, part_paths
+from fdsim.telemetry.scenario_keys import read_keys
 from fdsim.telemetry.schema import SCHEMA_VERSION, TABLES, WORDS, Column, arrow_schema
 from fdsim.telemetry.strategy_log import partition
 from fdsim.telemetry.upgrade import conformed, upgraded, version_of
@@ -64,11 +63,7 @@ class Run:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The fully resolved scenario as dotted keys, read without importing anything it names."""
-        path = self.path / "scenario.toml"
-        try:
-            return flat(tomllib.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
-            raise RunFolderError(str(path), f"the file is damaged ({error})") from None
+        return read_keys(self.path)
 
     @property
     def strategies(self) -> list[str]:

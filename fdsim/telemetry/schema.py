@@ -219,6 +219,18 @@ def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
     return pa.schema([(column.name, column.type) for column in columns])
 
 
+def file_schema(table: str, *, scenario_hash: str, strategy: str | None = None) -> pa.Schema:
+    """Return a table's Arrow schema with the metadata that its files carry."""
+    metadata = {
+        "fdsim_table": table,
+        "fdsim_schema_version": str(SCHEMA_VERSION),
+        "fdsim_scenario_hash": scenario_hash,
+    }
+    if strategy is not None:
+        metadata["fdsim_strategy"] = strategy
+    return arrow_schema(TABLES[table]).with_metadata(metadata)
+
+
 @dataclass(frozen=True)
 class RoundRow:
     """One row of the rounds table; None is null."""

@@ -20,7 +20,7 @@ def refuse_missing_tensorboard() -> None:
         )
 
 
-class Board:
+class TensorboardWriter:
     """TensorBoard files of one strategy: one scalar per column of the rounds table."""
 
     def __init__(self, folder: Path, *, next_round: int) -> None:
