@@ -51,8 +51,8 @@ def run(
     folder = out or Path("runs") / loaded.name
     console = Console()
     try:
-        with termination_as_interrupt(), Terminal(console, loaded.rounds) as view:
-            run_scenario(loaded, folder, choices, view=view)
+        with termination_as_interrupt(), Terminal(console, loaded.rounds) as progress:
+            run_scenario(loaded, folder, choices, progress=progress)
     except KeyboardInterrupt:
         print(f"Interrupted. Resume with: {_resuming(scenario, out, sets)}", file=sys.stderr)
         raise

@@ -27,8 +27,8 @@ def make(
     from fdsim.scenario import load_scenario
 
     loaded = load_scenario(scenario, sets or [])
-    with Terminal(Console(), loaded.rounds) as view:
-        trace = make_trace(prepare(loaded), out, view)
+    with Terminal(Console(), loaded.rounds) as progress:
+        trace = make_trace(prepare(loaded), out, progress)
     typer.echo(f"{out}: {trace.clients} clients, {trace.rounds} rounds, hash {trace.content_hash}")
 
 

@@ -69,7 +69,7 @@ def run_cell(
     _wait_until_free(folder)
     choices = RunChoices(resume=True, device=job.device, trace_cache=Path(job.traces))
     labels = [strategy.label for strategy in scenario.strategies]
-    run_scenario(scenario, folder, choices, view=Progress(tell, scenario.rounds, labels))
+    run_scenario(scenario, folder, choices, progress=Progress(tell, scenario.rounds, labels))
     return time.perf_counter() - began_s
 
 

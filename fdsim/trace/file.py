@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -194,11 +194,12 @@ def write_trace(
     made_by: str = "",
     true_cluster: np.ndarray | None = None,
     rows_per_group: int = 100_000,
+    on_round: Callable[[TraceRound], None] = lambda trace_round: None,
 ) -> Trace:
     """Write rounds as they come to a file that appears only when complete, and open it.
 
     `made_by` is the content hash of what made the trace; `true_cluster` [K] is stored when known. Memory stays at
-    `rows_per_group` rows whatever the length of the trace.
+    `rows_per_group` rows whatever the length of the trace. `on_round` is called with each round.
     """
     metadata = {"fdsim_schema_version": str(SCHEMA_VERSION), "fdsim_made_by": made_by}
     if true_cluster is not None:
@@ -209,4 +210,5 @@ def write_trace(
     ) as stream:
         for trace_round in rounds:
             stream.append(trace_round, rows=trace_round.clients)
+            on_round(trace_round)
     return open_trace(path)
