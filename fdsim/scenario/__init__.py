@@ -1,4 +1,4 @@
-"""The scenario: TOML text in, frozen tables out, with every mistake told by place, problem and remedy."""
+"""The scenario: TOML text in, frozen tables out, with every mistake reported by place, problem and remedy."""
 
 from __future__ import annotations
 

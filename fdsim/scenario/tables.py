@@ -37,11 +37,11 @@ class Scenario(Table):
     """One run: a fleet (or another source of participation), a learning task, and the strategies to compare on it."""
 
     name: str = Field(min_length=1, max_length=100, description="names the run folder, runs/<name>")
-    seed: NonNegativeInt = Field(default=0, description="every random stream of the run hangs on it")
+    seed: NonNegativeInt = Field(default=0, description="every random stream of the run is derived from it")
     rounds: PositiveInt
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = Field(
         default=None,
-        description="test accuracy that 'rounds to target' counts to; by default 95 % of the best final one",
+        description="test accuracy for 'rounds to target'; by default 95 % of the best final accuracy",
     )
     data: Annotated[DataSource, Chosen("data")]
     net: Annotated[Net, Chosen("net")]
@@ -63,7 +63,9 @@ class Scenario(Table):
                 "both [[fleet]] and [participation] are given, but one run has one source of participation"
             )
         if not self.fleet and self.participation is None:
-            raise ValueError("nothing says who takes part: give [[fleet]] groups or a [participation] table")
+            raise ValueError(
+                "there is no source of participation: give [[fleet]] groups or a [participation] table"
+            )
         return self
 
     @model_validator(mode="after")
@@ -98,7 +100,7 @@ class Scenario(Table):
 
 
 def hash_of(value: Any) -> str:
-    """Hash a plain value by its canonical JSON."""
+    """Return the hash of a plain value's canonical JSON."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -107,7 +109,7 @@ def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> Scenario:
     """Read a scenario file, its `extends` chain and `key=value` overrides."""
     path = Path(path)
     layers = read_layers(path)
-    # Kinds of the user's own may live beside the scenario; they may also be imported later, by a worker.
+    # Kinds of the user's own may be beside the scenario; a worker may import them later.
     import_also_from(path.resolve().parent)
     tables = override(layers.tables, overrides)
     try:

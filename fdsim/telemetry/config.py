@@ -10,7 +10,7 @@ from fdsim.catalogue import Table
 
 
 class Telemetry(Table):
-    """What a run records; nothing here changes what is learned."""
+    """What a run records; nothing here affects what is learned."""
 
     checkpoint_every: PositiveInt | Literal["auto"] = Field(
         "auto",

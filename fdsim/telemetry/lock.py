@@ -1,7 +1,7 @@
 """One writer per run folder.
 
 The operating system holds the lock for as long as the process lives, so a dead process never leaves one
-behind, whatever killed it; the file's text only says who holds it.
+behind, whatever killed it; the file's text only names the holder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fdsim.errors import RunFolderError
 from fdsim.files import storage_errors
 
 LOCK_NAME = ".lock"
-#: A reader that asks whether a run is alive holds the lock for a moment; a writer waits that long.
+#: A reader that checks whether a run is alive holds the lock for a moment; a writer waits this long for it.
 _PATIENCE_S = 0.5
 
 

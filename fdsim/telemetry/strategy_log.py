@@ -95,7 +95,7 @@ class StrategyLog:
         return self._last_good.state() if self._last_good else None
 
     def append(self, row: RoundRow, clients: ClientRows, snapshot: SimilaritySnapshot | None = None) -> None:
-        """Take one round; it is on disk after `flush_every_s` at the latest."""
+        """Record one round; it is on disk after `flush_every_s` at the latest."""
         self._waiting["rounds"].append(row)
         rows = 1
         if self._telemetry.clients:
@@ -112,7 +112,7 @@ class StrategyLog:
             self.flush()
 
     def flush(self) -> None:
-        """Put all waiting rows on disk."""
+        """Write all waiting rows to disk."""
         for name, waiting in self._waiting.items():
             table = self._tables[name]
             # An interrupt may have come after the rows went to disk and before they left this list.
@@ -135,7 +135,7 @@ class StrategyLog:
         return max(pause_s, _FRAC * (time.monotonic() - self._started_s))
 
     def checkpoint(self, state: dict[str, Any], next_round: int) -> None:
-        """Put rows and state on disk, in this order: a checkpoint never promises rows that are not there."""
+        """Write rows and state to disk, in this order: a checkpoint never promises rows that are missing."""
         began_s = time.monotonic()
         self.flush()
         checkpoint.save(self._checkpoints, state, next_round, temporary=self._temporary)
@@ -143,7 +143,7 @@ class StrategyLog:
         self._save_cost_s = self._saved_s - began_s
 
     def finish(self) -> None:
-        """Mark the strategy as complete; its checkpoints are not needed any more."""
+        """Mark the strategy as complete and remove its checkpoints."""
         self.flush()
         self._end(status="complete")
         checkpoint.clear(self._checkpoints)

@@ -100,8 +100,8 @@ def test_what_does_not_exist_is_named(finished: Path) -> None:
         "no table called 'round'": lambda: run.read("round"),
         "no column called 'acuracy'": lambda: run.read("rounds", columns=["acuracy"]),
         "no strategy called 'fdm'": lambda: run.read("rounds", strategy="fdm"),
-        "same for all strategies": lambda: run.read("trace", strategy="fdms"),
-        "no event log was kept": lambda: run.events,
+        "does not depend on the strategy": lambda: run.read("trace", strategy="fdms"),
+        "no event log was written": lambda: run.events,
     }
     for message, attempt in attempts.items():
         with pytest.raises(RunFolderError, match=message):
@@ -191,7 +191,7 @@ def test_a_table_of_a_newer_schema_is_refused(copy: Path) -> None:
 def test_a_missing_part_or_table_is_named(copy: Path) -> None:
     sorted((copy / "rounds" / "strategy=fdms").iterdir())[-1].unlink()
     with pytest.raises(
-        RunFolderError, match=r"strategy=fdms: 8 rows are there, 12 were written: a part is missing"
+        RunFolderError, match=r"strategy=fdms: 8 rows were found, 12 were written: a part is missing"
     ):
         _ = fdsim.open_run(copy).rounds
     (copy / PART).unlink()
