@@ -66,8 +66,8 @@ for _name, _verb in VERBS.items():
         app.command(_name)(_verb)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"fdsim {__version__}")
         raise typer.Exit
 

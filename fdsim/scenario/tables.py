@@ -64,7 +64,7 @@ class Scenario(Table):
             )
         if not self.fleet and self.participation is None:
             raise ValueError(
-                "there is no source of participation: give [[fleet]] groups or a [participation] table"
+                "nothing defines who takes part: give [[fleet]] groups or a [participation] table"
             )
         return self
 
