@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["Run", "Study", "__version__", "open_run", "open_study"]
 
-#: Where the public names live; they are imported when first asked for, so that `import fdsim` stays light.
+#: The modules of the public names, imported on first use so that `import fdsim` stays light.
 _PUBLIC = {
     "Run": "fdsim.telemetry.reader",
     "Study": "fdsim.telemetry.study_reader",

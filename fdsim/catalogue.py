@@ -1,4 +1,4 @@
-"""One menu of kinds: short name → import path; 'module:Class' for a user's own.
+"""The menu of kinds: short name → import path; 'module:Class' for a user's own.
 
 A *component* is a frozen pydantic record whose fields are its TOML keys and whose methods are its behaviour. Every
 exchangeable part of fdsim is a component of some *family*; nothing else in the code base looks kinds up.
@@ -26,7 +26,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from fdsim.errors import CatalogueError
 
-#: family → where its base class lives.
+#: family → import path of its base class.
 BASES: dict[str, str] = {
     "battery": "fdsim.devices.models.battery:Battery",
     "connectivity": "fdsim.devices.models.connectivity:Connectivity",
@@ -125,7 +125,7 @@ MENU: dict[str, dict[str, str]] = {
 
 
 class Table(BaseModel):
-    """A frozen record that takes no key it does not know."""
+    """A frozen record that refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -152,11 +152,6 @@ class NestedError(ValueError):
         self.error, self.component = error, component
 
 
-def kind_in(table: Any) -> str:
-    """Return the kind a TOML value names."""
-    return str(table["kind"] if isinstance(table, dict) else table)
-
-
 def kind_of(component: type[Component]) -> str:
     """Return the short name of a built-in class, or module:Class for anyone else's."""
     path = f"{component.__module__}:{component.__qualname__}"
@@ -165,7 +160,7 @@ def kind_of(component: type[Component]) -> str:
 
 
 def import_also_from(folder: Path) -> None:
-    """Let `module:Class` kinds be found in `folder`, after everything that is found already."""
+    """Add `folder` to the end of the places where `module:Class` kinds are looked for."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 
@@ -192,8 +187,22 @@ def _load(path: str, family: str) -> type[Component]:
     return found  # type: ignore[no-any-return]
 
 
+def merge(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
+    """Lay one table over another: tables merge key by key unless their `kind` differs, all else is replaced."""
+    merged = dict(base)
+    for key, value in top.items():
+        below = merged.get(key)
+        if isinstance(below, dict):
+            # A bare kind is short for a table with nothing but that kind.
+            table = {"kind": value} if isinstance(value, str) and "kind" in below else value
+            if isinstance(table, dict) and table.get("kind", below.get("kind")) == below.get("kind"):
+                value = merge(below, table)
+        merged[key] = value
+    return merged
+
+
 def nearest(word: str, names: list[str]) -> str:
-    """Return a '(did you mean …?)' for the closest name, or the choices when nothing is close."""
+    """Return "(did you mean …?)" with the closest name, or the choices when none is close."""
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if close:
         return f" (did you mean '{close[0]}'?)"
@@ -221,29 +230,20 @@ def find(family: str, kind: str) -> type[Component]:
 
 
 def build(family: str, table: Any) -> Component:
-    """Make a component from a TOML table, a bare kind, or lets a component through."""
-    base = find_base(family)
-    if isinstance(table, base):
+    """Make a component from a TOML table or a bare kind; return a component as it is."""
+    if isinstance(table, Component) and table.family == family:
         return table
     if isinstance(table, str):
         table = {"kind": table}
     if not isinstance(table, dict):
         raise CatalogueError(
-            family, f"{table!r} is not a table with a kind", f'write {{ kind = "{first_kind(family)}" }}'
+            family,
+            f"{table!r} is not a table with a kind",
+            f'write {{ kind = "{next(iter(MENU[family]))}" }}',
         )
     if not isinstance(table.get("kind"), str):
         raise CatalogueError(family, "the table has no kind", f"one of: {', '.join(sorted(MENU[family]))}")
     return find(family, table["kind"]).model_validate(table)
-
-
-def find_base(family: str) -> type[Component]:
-    """Return the base class of a family."""
-    return _load(BASES[family], family)
-
-
-def first_kind(family: str) -> str:
-    """Return some kind of the family, for examples in messages."""
-    return next(iter(MENU[family]), "module:Class")
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,8 @@ class Chosen:
             try:
                 return build(self.family, value)
             except ValidationError as error:
-                raise NestedError(error, find(self.family, kind_in(value))) from None
+                kind = value["kind"] if isinstance(value, dict) else value
+                raise NestedError(error, find(self.family, kind)) from None
             except CatalogueError as error:
                 # pydantic turns ValueErrors into located errors; the text already names the remedy.
                 raise ValueError(f"{error.problem}" + (f". {error.remedy}" if error.remedy else "")) from None

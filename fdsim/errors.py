@@ -1,4 +1,4 @@
-"""Every error fdsim raises on purpose, as one small tree.
+"""The errors that fdsim raises deliberately, as one small tree.
 
 `InputError` and its children mean that something the user gave was wrong (exit code 2); `RunError` and its children
 mean that the work itself failed (exit code 1). Anything else that escapes is a bug, in fdsim or in a user's own model.
@@ -28,11 +28,11 @@ class InputError(FdsimError):
 
 
 class ScenarioError(InputError):
-    """A scenario or study file does not say something that can be run."""
+    """A scenario or study file cannot be run."""
 
 
 class CatalogueError(InputError):
-    """A kind was asked for that does not exist, or is not of the family it was asked for in."""
+    """A kind does not exist, or is not of the family it is used in."""
 
 
 class TraceError(InputError):
@@ -40,7 +40,7 @@ class TraceError(InputError):
 
 
 class DataError(InputError):
-    """A data set is missing, or cannot be divided as asked."""
+    """A data set is missing, or cannot be partitioned as requested."""
 
 
 class RunFolderError(InputError):
@@ -48,7 +48,7 @@ class RunFolderError(InputError):
 
 
 class RunError(FdsimError):
-    """The run could not go on."""
+    """The run could not continue."""
 
 
 class NumericalError(RunError):

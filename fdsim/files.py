@@ -1,4 +1,8 @@
-"""Files that are whole or absent: written beside, synced, renamed."""
+"""Files that are whole or absent: written under another name, synced, renamed.
+
+Everything fdsim writes goes through here: `write_whole` for content at hand, `ParquetStream` for records that come one
+by one, `UnfinishedFile` for all else.
+"""
 
 from __future__ import annotations
 
@@ -6,41 +10,149 @@ import errno
 import hashlib
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from fdsim.errors import StorageError
 
-#: Inside a run folder: unfinished files live here, out of every table's way, so that readers never meet one.
+Record = TypeVar("Record")
+
+#: Inside a run folder: unfinished files of tables live here, where no reader of a table's folder meets them.
 TEMPORARY = ".tmp"
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
 
 
 @contextmanager
-def storage_errors(path: Path) -> Iterator[None]:
-    """Turn what the operating system says about `path` into one sentence with a remedy."""
+def storage_errors(path: Path, *, resumable: bool = True) -> Iterator[None]:
+    """Turn an error of the operating system about `path` into one sentence with a remedy."""
     try:
         yield
     except OSError as error:
-        raise StorageError(
-            f"{path}: {_reason(error)}. What was written before is safe; {_remedy(error)}"
-        ) from error
+        safe = "What was written before is safe; " if resumable else ""
+        raise StorageError(f"{path}: {_reason(error)}. {safe}{_remedy(error, resumable)}") from error
 
 
 def _reason(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in _FULL:
         return "the disk is full"
-    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+    if error.errno in _NOT_WRITABLE:
         return "the folder cannot be written to"
     return f"the disk refused ({error.strerror or error})"
 
 
-def _remedy(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "free some space, then continue with --resume"
-    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+def _remedy(error: OSError, resumable: bool) -> str:
+    if error.errno in _NOT_WRITABLE:
         return "make it writable or choose another folder with --out"
-    return "see to the disk, then continue with --resume"
+    first = "free some space" if error.errno in _FULL else "check the disk"
+    return f"{first}, then continue with --resume" if resumable else f"{first}, then try again"
+
+
+class UnfinishedFile:
+    """A file under another name, which takes the name `path` when it is complete; an older one stays until then.
+
+    As a context manager it gives the name to write to, and completes the file unless the block raises. The other name
+    is hidden, beside `path`; with `temporary` it is in that folder, since some readers of a whole folder (polars)
+    stumble over hidden files too. It never ends in .parquet, so no search for Parquet files meets half a one.
+    """
+
+    def __init__(self, path: Path, *, temporary: Path | None = None) -> None:
+        self.path = path
+        if temporary is None:
+            # Several processes, on several machines even, may write the same file.
+            self.waiting = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+        else:
+            self.waiting = temporary / f"{path.parent.name}.{path.name}.tmp"
+
+    def complete(self) -> None:
+        """Sync the file and give it its name."""
+        with open(self.waiting, "r+b" if sys.platform == "win32" else "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(self.waiting, self.path)
+        sync_folder(self.path.parent)
+
+    def discard(self) -> None:
+        """Remove what is left under the other name; nothing, once complete."""
+        # A folder that refuses this has refused the write before, and that error is on its way up.
+        with suppress(OSError):
+            self.waiting.unlink(missing_ok=True)
+
+    def __enter__(self) -> Path:
+        for folder in dict.fromkeys((self.path.parent, self.waiting.parent)):
+            folder.mkdir(parents=True, exist_ok=True)
+        return self.waiting
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, traceback: object) -> None:
+        try:
+            if kind is None:
+                self.complete()
+        finally:
+            self.discard()
+
+
+def write_whole(path: Path, content: bytes, *, temporary: Path | None = None) -> None:
+    """Write a file that appears under its name only when complete."""
+    with storage_errors(path), UnfinishedFile(path, temporary=temporary) as waiting:
+        waiting.write_bytes(content)
+
+
+class ParquetStream(Generic[Record]):
+    """Records written as they come to one Parquet file, which appears under its name only when complete.
+
+    `to_table` turns a list of records into rows; memory stays at `rows_per_group` rows.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        schema: Any,
+        to_table: Callable[[list[Record]], Any],
+        *,
+        rows_per_group: int,
+        temporary: Path | None = None,
+        resumable: bool = True,
+    ) -> None:
+        self.path, self._schema, self._to_table = path, schema, to_table
+        self._rows_per_group, self._resumable = rows_per_group, resumable
+        self._file = UnfinishedFile(path, temporary=temporary)
+        self._writer: Any = None
+        self._waiting: list[Record] = []
+        self._rows = 0
+
+    def __enter__(self) -> ParquetStream[Record]:
+        import pyarrow.parquet as pq
+
+        with storage_errors(self.path, resumable=self._resumable):
+            self._writer = pq.ParquetWriter(self._file.__enter__(), self._schema, compression="zstd")
+        return self
+
+    def append(self, record: Record, *, rows: int = 1) -> None:
+        """Take the next record, which makes `rows` rows."""
+        self._waiting.append(record)
+        self._rows += rows
+        if self._rows >= self._rows_per_group:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            table = self._to_table(self._waiting).replace_schema_metadata(self._schema.metadata)
+            with storage_errors(self.path, resumable=self._resumable):
+                self._writer.write_table(table, row_group_size=len(table))
+            self._waiting, self._rows = [], 0
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, traceback: object) -> None:
+        try:
+            if kind is None:
+                self._flush()
+            with storage_errors(self.path, resumable=self._resumable):
+                self._writer.close()
+                if kind is None:
+                    self._file.complete()
+        finally:
+            self._file.discard()
 
 
 def sync_folder(folder: Path) -> None:
@@ -54,43 +166,8 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def write_whole(path: Path, content: bytes, *, temporary: Path) -> None:
-    """Write a file that appears under its name only when complete; an older one stays until that moment."""
-    with storage_errors(path):
-        temporary.mkdir(parents=True, exist_ok=True)
-        waiting = temporary / f"{path.parent.name}.{path.name}"
-        try:
-            with open(waiting, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            put_in_place(waiting, path)
-        finally:
-            waiting.unlink(missing_ok=True)
-
-
-def put_in_place(waiting: Path, path: Path) -> None:
-    """Give a complete, synced file its name."""
-    os.replace(waiting, path)
-    sync_folder(path.parent)
-
-
-@contextmanager
-def complete_or_absent(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; what is written there takes its name unless the block fails."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Not the process id alone: machines that share a folder may have the same.
-    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        # Renaming one link of a file over another link of it does nothing, and leaves the temporary name behind.
-        temporary.unlink(missing_ok=True)
-
-
 def file_hash(path: Path) -> str:
-    """Return a hash of a file's bytes, as fdsim.trace's content_hash."""
+    """Return a hash of a file's bytes."""
     digest = hashlib.blake2b(digest_size=16)
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
@@ -99,7 +176,7 @@ def file_hash(path: Path) -> str:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Let two folders change names in one step; return False, having done nothing, where that cannot be done."""
+    """Swap the names of two folders in one step; return False, having done nothing, where that is not possible."""
     if not sys.platform.startswith("linux"):
         return False
     import ctypes

@@ -1,10 +1,9 @@
-"""What a person watches while a run goes on: live bars on a terminal, plain lines elsewhere, nothing in tests."""
+"""The progress of a run: live bars on a terminal, plain lines elsewhere, nothing in tests."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -18,13 +17,13 @@ if TYPE_CHECKING:
     from fdsim.telemetry.schema import RoundRow
 
 
-class View(Protocol):
-    """The moments of a run that someone may want to see."""
+class Progress(Protocol):
+    """Is called at the moments of a run that someone may want to see."""
 
     def fleet_starts(self, prepared: Prepared) -> None: ...
     def fleet_time(self, t_s: float) -> None: ...
-    def fleet_part(self, frac: float, lived_to_s: float | None) -> None: ...
-    def watching(self, rounds: Iterable[TraceRound]) -> Iterable[TraceRound]: ...
+    def fleet_part(self, frac: float, simulated_to_s: float | None) -> None: ...
+    def trace_round(self, trace_round: TraceRound) -> None: ...
     def fleet_ends(self, trace: Trace) -> None: ...
     def strategy_starts(self, label: str, next_round: int) -> None: ...
     def round_ends(self, label: str, row: RoundRow) -> None: ...
@@ -41,11 +40,11 @@ class Silent:
     def fleet_time(self, t_s: float) -> None:
         return
 
-    def fleet_part(self, frac: float, lived_to_s: float | None) -> None:
+    def fleet_part(self, frac: float, simulated_to_s: float | None) -> None:
         return
 
-    def watching(self, rounds: Iterable[TraceRound]) -> Iterable[TraceRound]:
-        return rounds
+    def trace_round(self, trace_round: TraceRound) -> None:
+        return
 
     def fleet_ends(self, trace: Trace) -> None:
         return
@@ -63,19 +62,20 @@ class Silent:
         return
 
 
-#: Where output is piped or logged, a step that takes longer than this says how far it is.
-_PATIENCE_S = 10.0
+#: Where output is piped or logged, a step that takes longer than this reports its progress.
+_QUIET_S = 10.0
 
 
 class Terminal:
     """Shows bars that move on a terminal, and one plain line per step where output is piped or logged."""
 
     def __init__(self, console: Console, rounds: int) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bars
 
         self._console, self._rounds = console, rounds
         self._live = console.is_terminal
-        self._bars = Progress(
+        self._bars = Bars(
             TextColumn("{task.description:<16}", markup=False),
             BarColumn(bar_width=28),
             MofNCompleteColumn(),
@@ -116,29 +116,27 @@ class Terminal:
         """Take the simulated time."""
         self._t_s = t_s
 
-    def fleet_part(self, frac: float, lived_to_s: float | None) -> None:
-        """Say how much of a large fleet is built, or has lived up to a time ahead of the clock."""
-        done = "built" if lived_to_s is None else f"simulated to {_clock(lived_to_s)}"
+    def fleet_part(self, frac: float, simulated_to_s: float | None) -> None:
+        """Report how much of a large fleet is built, or is simulated up to a time ahead of the clock."""
+        done = "built" if simulated_to_s is None else f"simulated to {_clock(simulated_to_s)}"
         self._note(f"{frac:.0%} of the fleet {done}")
 
     def _note(self, note: str) -> None:
-        """Put a note behind the bar, or prints it where there is none and nothing was said for a while."""
+        """Put a note beside the bar, or print it where there is no bar and nothing was printed for a while."""
         if self._task is not None:
             self._bars.update(self._task, note=note)
-        elif time.perf_counter() - self._said_s > _PATIENCE_S:
+        elif time.perf_counter() - self._said_s > _QUIET_S:
             self._say(f"  {note}")
 
-    def watching(self, rounds: Iterable[TraceRound]) -> Iterator[TraceRound]:
-        """Pass rounds through and count who dropped out, and why."""
-        for trace_round in rounds:
-            self._causes.update(trace_round.cause[trace_round.outcome == Outcome.dropped].tolist())
-            self._dropped += int(np.count_nonzero(trace_round.outcome == Outcome.dropped))
-            self._selected += len(trace_round.selected)
-            self._t_s = max(self._t_s, trace_round.round_end_s)
-            if self._task is not None:
-                self._bars.update(self._task, advance=1)
-            self._note(self._fleet_note())
-            yield trace_round
+    def trace_round(self, trace_round: TraceRound) -> None:
+        """Move the fleet's bar by one round, and count who dropped out and why."""
+        self._causes.update(trace_round.cause[trace_round.outcome == Outcome.dropped].tolist())
+        self._dropped += int(np.count_nonzero(trace_round.outcome == Outcome.dropped))
+        self._selected += len(trace_round.selected)
+        self._t_s = max(self._t_s, trace_round.round_end_s)
+        if self._task is not None:
+            self._bars.update(self._task, advance=1)
+        self._note(self._fleet_note())
 
     def _fleet_note(self) -> str:
         rate = self._dropped / max(1, self._selected)
@@ -155,7 +153,7 @@ class Terminal:
         if self._live:
             self._task = self._bars.add_task(label, total=self._rounds, completed=next_round, note="")
         elif next_round:
-            self._say(f"{label}: goes on from round {next_round}")
+            self._say(f"{label}: continues from round {next_round}")
 
     def round_ends(self, label: str, row: RoundRow) -> None:
         """Move the strategy's bar."""
@@ -172,9 +170,9 @@ class Terminal:
         self._say(f"{label}: {self._accuracy()}  ({time.perf_counter() - self._began_s:.1f} s)")
 
     def strategy_fails(self, label: str, message: str) -> None:
-        """Say that a strategy stopped."""
+        """Report that a strategy failed."""
         self._console.print(
-            f"{label}: stopped: {message}", markup=False, highlight=False, soft_wrap=True, style="red"
+            f"{label}: failed: {message}", markup=False, highlight=False, soft_wrap=True, style="red"
         )
 
 

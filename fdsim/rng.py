@@ -1,7 +1,7 @@
-"""Named random streams: the only place where generators are made.
+"""Named random streams: the only place where generators are created.
 
-A stream belongs to its name, never to the order in which streams are asked for, so adding a client or a strategy moves
-nobody else's numbers.
+A stream depends on its name, never on the order in which streams are created, so adding a client or a strategy changes
+no other stream.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ def _text(seed: int, *names: str | int) -> str:
 
 
 def stream_key(seed: int, *names: str | int) -> int:
-    """Return the 128-bit integer that stands for a stream's name."""
+    """Return the 128-bit integer derived from a stream's name."""
     return int.from_bytes(_digest(_text(seed, *names)), "little")
 
 
 def stream(seed: int, *names: str | int) -> np.random.Generator:
-    """Make the generator that belongs to a name, as in `stream(seed, "link", client)`."""
+    """Return the generator of a name, as in `stream(seed, "link", client)`."""
     return np.random.Generator(np.random.PCG64(stream_key(seed, *names)))
 
 
 class ClientStreams:
-    """`stream(seed, name, client)` of clients 0..K−1, cheap for those who ask for one client after the other."""
+    """`stream(seed, name, client)` of clients 0..K−1, cheap when clients come one after the other."""
 
     def __init__(self, seed: int, clients: int) -> None:
         self.seed, self._clients = seed, clients
@@ -44,7 +44,7 @@ class ClientStreams:
         self._seeded: dict[str, tuple[int, list[bytes], np.ndarray]] = {}
 
     def __call__(self, name: str, client: int) -> np.random.Generator:
-        """Make the generator anew, so that it starts from its first number."""
+        """Return a new generator, which starts from its first number."""
         first = client - client % _AT_ONCE
         if name not in self._seeded or self._seeded[name][0] != first:
             start = _text(self.seed, name, 0)[:-1]
@@ -58,14 +58,14 @@ class ClientStreams:
 
 
 def torch_seed(seed: int, *names: str | int) -> int:
-    """Return a 63-bit seed for a torch generator that belongs to a name."""
+    """Return the 63-bit seed of a name, for a torch generator."""
     return stream_key(seed, *names) & (2**63 - 1)
 
 
-# -- numpy's SeedSequence for many keys at once: the same seeds, at a tenth of the time for each.
+# -- numpy's SeedSequence for many keys at once: the same seeds, in a tenth of the time.
 #
 # A fleet has five generators per device, and seeding them one by one took longer than all else in building it. How
-# SeedSequence mixes its entropy is part of numpy's promise of the same streams for ever; a test compares the two.
+# SeedSequence mixes its entropy is covered by numpy's promise of stable streams; a test compares the two.
 
 _WORDS = 4
 _SHIFT = np.uint32(16)
@@ -76,7 +76,7 @@ _MIX_LEFT, _MIX_RIGHT = np.uint32(0xCA01F9DD), np.uint32(0x4973F715)
 
 
 class _Hash:
-    """A hash of 32-bit words whose constant moves on with every word."""
+    """A hash of 32-bit words whose constant changes with every word."""
 
     def __init__(self, start: int, factor: int) -> None:
         self._constant, self._factor = start, factor
@@ -103,7 +103,7 @@ def seed_words(keys: bytes) -> np.ndarray:
 
 
 class ReadySeed:
-    """What SeedSequence(key) is, with the words that PCG64 asks for at hand."""
+    """The same as SeedSequence(key), with the words that PCG64 needs already computed."""
 
     __slots__ = ("_key", "_sequence", "_words")
 
@@ -113,14 +113,14 @@ class ReadySeed:
         self._sequence: np.random.SeedSequence | None = None
 
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray:
-        """The first words; those at hand are given away once, so that nobody has to keep them."""
+        """Return the first words; the computed ones are given away once, so that they need not stay in memory."""
         if self._words is not None and n_words == _WORDS and dtype == np.uint64:
             words, self._words = self._words, None
             return words
         return self._whole().generate_state(n_words, dtype)
 
     def spawn(self, n_children: int) -> list[np.random.SeedSequence]:
-        """Independent seeds, as SeedSequence(key) would give."""
+        """Return independent seeds, as SeedSequence(key) would."""
         return self._whole().spawn(n_children)
 
     def _whole(self) -> np.random.SeedSequence:

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 import fdsim
 from fdsim.errors import NumericalError
 from fdsim.prepare import Prepared, prepare
-from fdsim.progress import Silent, View
-from fdsim.scenario import Scenario, dump_scenario
-from fdsim.telemetry.facts import RunFacts
+from fdsim.progress import Progress, Silent
+from fdsim.scenario import Scenario
 from fdsim.telemetry.folder import RunFolder
 from fdsim.trace import Trace, TraceRound, open_trace, write_trace
 from fdsim.trace.cache import TraceCache
@@ -43,7 +42,7 @@ class RunChoices:
 
 
 def participation_rounds(
-    prepared: Prepared, view: View, folder: RunFolder | None = None
+    prepared: Prepared, progress: Progress, folder: RunFolder | None = None
 ) -> Iterator[TraceRound]:
     """Yield the trace of a scenario round by round, from its fleet or its participation table."""
     scenario = prepared.scenario
@@ -74,54 +73,47 @@ def participation_rounds(
     if folder is not None and scenario.telemetry.events:
         with folder.events_writer() as events:
             yield from simulate(
-                setting, on_event=events.append, on_time=view.fleet_time, on_part=view.fleet_part
+                setting, on_event=events.append, on_time=progress.fleet_time, on_part=progress.fleet_part
             )
     else:
-        yield from simulate(setting, on_time=view.fleet_time, on_part=view.fleet_part)
+        yield from simulate(setting, on_time=progress.fleet_time, on_part=progress.fleet_part)
 
 
-def make_trace(prepared: Prepared, path: Path, view: View, folder: RunFolder | None = None) -> Trace:
+def make_trace(prepared: Prepared, path: Path, progress: Progress, folder: RunFolder | None = None) -> Trace:
     """Simulate participation and write the trace to `path`, which appears only when complete."""
-    view.fleet_starts(prepared)
+    progress.fleet_starts(prepared)
     trace = write_trace(
         path,
-        view.watching(participation_rounds(prepared, view, folder)),
+        participation_rounds(prepared, progress, folder),
+        on_round=progress.trace_round,
         made_by=prepared.trace_key,
         true_cluster=prepared.true_cluster,
     )
-    view.fleet_ends(trace)
+    progress.fleet_ends(trace)
     return trace
 
 
 def run_scenario(
-    scenario: Scenario, out: Path, choices: RunChoices | None = None, *, view: View | None = None
+    scenario: Scenario, out: Path, choices: RunChoices | None = None, *, progress: Progress | None = None
 ) -> Path:
     """Run a scenario into a run folder and return the folder."""
-    choices, view = choices or RunChoices(), view or Silent()
+    choices, progress = choices or RunChoices(), progress or Silent()
     began_s = time.perf_counter()
     prepared = prepare(scenario)
-    about = RunFacts(
-        scenario_toml=dump_scenario(scenario),
-        scenario_hash=scenario.content_hash,
-        seed=scenario.seed,
-        name=scenario.name,
-        strategies=[strategy.label for strategy in scenario.strategies],
-        rounds=scenario.rounds,
-    )
     opened = (
-        RunFolder.resume(out, **about)
+        RunFolder.resume(out, scenario)
         if choices.resume
-        else RunFolder.create(out, **about, force=choices.force)
+        else RunFolder.create(out, scenario, force=choices.force)
     )
     with opened as folder:
-        trace = _trace_of(prepared, folder, choices, view)
+        trace = _trace_of(prepared, folder, choices, progress)
         folder.manifest.update(trace_hash=trace.content_hash, trace_key=prepared.trace_key)
-        _learn_all(prepared, trace, folder, choices, view)
+        _learn_all(prepared, trace, folder, choices, progress)
         folder.complete(wall_s=time.perf_counter() - began_s)
     return out
 
 
-def _trace_of(prepared: Prepared, folder: RunFolder, choices: RunChoices, view: View) -> Trace:
+def _trace_of(prepared: Prepared, folder: RunFolder, choices: RunChoices, progress: Progress) -> Trace:
     if folder.trace_path.exists() and not folder.trace_damaged:
         trace = open_trace(folder.trace_path)
         if trace.made_by == prepared.trace_key:
@@ -129,12 +121,14 @@ def _trace_of(prepared: Prepared, folder: RunFolder, choices: RunChoices, view: 
     # The event log belongs to the run, so a run that keeps one simulates its own fleet.
     if choices.trace_cache is not None and not prepared.scenario.telemetry.events:
         cache = TraceCache(choices.trace_cache)
-        cache.fetch(prepared.trace_key, folder.trace_path, lambda path: make_trace(prepared, path, view))
+        cache.fetch(prepared.trace_key, folder.trace_path, lambda path: make_trace(prepared, path, progress))
         return open_trace(folder.trace_path)
-    return make_trace(prepared, folder.trace_path, view, folder)
+    return make_trace(prepared, folder.trace_path, progress, folder)
 
 
-def _learn_all(prepared: Prepared, trace: Trace, folder: RunFolder, choices: RunChoices, view: View) -> None:
+def _learn_all(
+    prepared: Prepared, trace: Trace, folder: RunFolder, choices: RunChoices, progress: Progress
+) -> None:
     from fdsim.distributed.sharding import sharded
     from fdsim.prepare import make_task
 
@@ -158,26 +152,26 @@ def _learn_all(prepared: Prepared, trace: Trace, folder: RunFolder, choices: Run
     with spread as task:
         for strategy, log in logs:
             if not log.finished:
-                _learn(strategy, task, trace, log, view)
+                _learn(strategy, task, trace, log, progress)
 
 
-def _learn(strategy: Strategy, task: Task, trace: Trace, log: StrategyLog, view: View) -> None:
+def _learn(strategy: Strategy, task: Task, trace: Trace, log: StrategyLog, progress: Progress) -> None:
     from fdsim.learning.engine import Learner, begin, learn
 
     with log:
         state = log.checkpoint_state()
         learner = begin(strategy, task) if state is None else Learner.from_state(state)
-        view.strategy_starts(strategy.label, learner.next_round)
+        progress.strategy_starts(strategy.label, learner.next_round)
         try:
             for result in learn(strategy, task, trace, learner):
                 log.append(result.row, result.clients, result.snapshot)
                 if log.checkpoint_due(learner.next_round):
                     log.checkpoint(learner.as_state(), learner.next_round)
-                view.round_ends(strategy.label, result.row)
+                progress.round_ends(strategy.label, result.row)
         except NumericalError as error:
             # One strategy that diverges is a result, not a reason to lose the others.
             log.fail(str(error))
-            view.strategy_fails(strategy.label, str(error))
+            progress.strategy_fails(strategy.label, str(error))
         else:
             log.finish()
-            view.strategy_ends(strategy.label)
+            progress.strategy_ends(strategy.label)

@@ -1,4 +1,4 @@
-"""What one local round asks of each client: the only thing devices know about learning."""
+"""The work of one local round: the only thing devices know about learning."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 
 @dataclass(frozen=True)
 class NetCost:
-    """What a net costs, per sample and as a whole."""
+    """The cost of a net, per sample and in total."""
 
     forward_flops: float
     """Floating point operations of one forward pass of one sample (a multiply-add counts as two)."""
     depthwise_frac: float
-    """Share of these operations in depthwise convolutions, which phones run less efficiently."""
+    """Fraction of these operations in depthwise convolutions, which phones run less efficiently."""
     parameters: int
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What a local round asks of each of K clients: samples to process (over all local epochs or steps) and bytes to move."""
+    """The work of a local round for each of K clients: samples to process (over all local epochs or steps) and bytes to move."""
 
     cost: NetCost
     samples: np.ndarray

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import pytest
 from pydantic import ValidationError
 
-from fdsim.catalogue import BASES, MENU, Chosen, Component, Table, build, each_kind, find, find_base, kind_of
+from fdsim.catalogue import BASES, MENU, Chosen, Component, Table, build, each_kind, find, kind_of, merge
 from fdsim.errors import CatalogueError
 from fdsim.strategies.base import Strategy
 
 
 def test_every_kind_resolves_to_its_family_and_has_one_plain_sentence() -> None:
     for family, kind, line in each_kind():
-        assert issubclass(find(family, kind), find_base(family))
+        module, _, base = BASES[family].partition(":")
+        assert issubclass(find(family, kind), getattr(import_module(module), base))
         assert line.endswith("."), f"{family} {kind}: {line!r}"
         assert kind_of(find(family, kind)) == kind
 
@@ -88,3 +90,20 @@ def test_components_are_frozen() -> None:
     made: Component = build("strategy", "dropout")
     with pytest.raises(ValidationError):
         made.kind = "full"
+
+
+@pytest.mark.parametrize(
+    ("top", "merged"),
+    [
+        ({"kind": "linear", "health": 0.9}, {"kind": "linear", "capacity_wh": 15, "health": 0.9}),
+        ({"health": 0.9}, {"kind": "linear", "capacity_wh": 15, "health": 0.9}),
+        ("linear", {"kind": "linear", "capacity_wh": 15}),
+        ({"kind": "mains"}, {"kind": "mains"}),
+        ("mains", "mains"),
+        ([1], [1]),
+    ],
+)
+def test_tables_merge_unless_their_kind_differs(top: object, merged: object) -> None:
+    base = {"battery": {"kind": "linear", "capacity_wh": 15}, "count": 3}
+    assert merge(base, {"battery": top}) == {"battery": merged, "count": 3}
+    assert base == {"battery": {"kind": "linear", "capacity_wh": 15}, "count": 3}

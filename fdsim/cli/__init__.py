@@ -1,1 +1,1 @@
-"""The command line: one module a verb; whatever is heavy is imported inside the verb that needs it."""
+"""The command line: one module a verb; heavy imports are inside the verb that needs them."""

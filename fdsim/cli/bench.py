@@ -1,4 +1,4 @@
-"""`fdsim bench …`: how fast this machine runs the parts, as ratios measured in one go."""
+"""`fdsim bench …`: how fast this machine runs the parts, as ratios measured together."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def _group() -> None:
 @app.command()
 def fleet(
     sizes: Annotated[
-        list[int] | None, typer.Option("--devices", help="Fleet sizes to try; 1000 and 20000 if not given.")
+        list[int] | None, typer.Option("--devices", help="Fleet sizes to time; by default 1000 and 20000.")
     ] = None,
 ) -> None:
-    """Events per second of the fleet against a bare SimPy loop with as many processes."""
+    """Compare the fleet's events per second with a bare SimPy loop of as many processes."""
     from fdsim.bench.fleet import show_fleet_speed
 
     show_fleet_speed(tuple(sizes or (1_000, 20_000)))
@@ -28,19 +28,17 @@ def fleet(
 
 @app.command()
 def engine(
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps")] = "auto",
-    only: Annotated[list[str] | None, typer.Option(help="a workload to time; default: all")] = None,
-    repeats: Annotated[int, typer.Option(help="tries, of which the best counts", min=1)] = 3,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    only: Annotated[list[str] | None, typer.Option(help="Workload to time; by default all.")] = None,
+    repeats: Annotated[int, typer.Option(help="Repetitions, of which the best counts.", min=1)] = 3,
     plain_frac: Annotated[
-        float, typer.Option(help="share of the clients the plain loop trains", min=0.05)
+        float, typer.Option(help="Fraction of the clients that the plain loop trains.", min=0.05)
     ] = 0.2,
-    scaling: Annotated[bool, typer.Option(help="also time 20 to 500 clients")] = True,
+    scaling: Annotated[bool, typer.Option(help="Also time 20 to 500 clients.")] = True,
     peers: Annotated[
-        bool, typer.Option(help="also time pfl-research and Flower, from the extra 'peers'")
+        bool, typer.Option(help="Also time pfl-research and Flower, from the extra 'peers'.")
     ] = False,
-    flower_workers: Annotated[
-        int, typer.Option(help="Ray workers that Flower gets, of one core each", min=1)
-    ] = 2,
+    flower_workers: Annotated[int, typer.Option(help="Ray workers for Flower, of one core each.", min=1)] = 2,
 ) -> None:
     """Time rounds of training against a plain PyTorch loop and the machine's own matrix products."""
     from rich.console import Console

@@ -1,4 +1,4 @@
-"""`fdsim list …`: what there is to choose from."""
+"""`fdsim list …`: the kinds, profiles, scenarios, runs and columns there are."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ app = typer.Typer(help="List kinds, profiles, scenarios, runs and columns.", no_
 
 @app.command()
 def kinds(
-    family: Annotated[str | None, typer.Argument(help="battery, net, strategy, …; all if not given.")] = None,
+    family: Annotated[str | None, typer.Argument(help="battery, net, strategy, …; by default all.")] = None,
 ) -> None:
-    """Every built-in kind, by family, with what it does and its keys."""
+    """List the built-in kinds by family, with what each does and its keys."""
     from rich.console import Console
     from rich.table import Table
 
@@ -34,7 +34,7 @@ def kinds(
 def profiles(
     name: Annotated[str | None, typer.Argument(help="One profile, with every value and its source.")] = None,
 ) -> None:
-    """The device library; with a name, that profile's values and where they come from."""
+    """List the device profiles; with a name, show that profile's values and their sources."""
     import json
 
     from rich.console import Console
@@ -61,8 +61,8 @@ def _plain(values: dict[str, object]) -> str:
 
 
 @app.command()
-def scenarios(folder: Annotated[Path, typer.Argument(help="Folder to look in.")] = Path("scenarios")) -> None:
-    """Scenario files in a folder, with the question each asks."""
+def scenarios(folder: Annotated[Path, typer.Argument(help="Folder to search.")] = Path("scenarios")) -> None:
+    """List the scenario files of a folder with the question each asks."""
     from rich.console import Console
     from rich.table import Table
 
@@ -70,10 +70,85 @@ def scenarios(folder: Annotated[Path, typer.Argument(help="Folder to look in.")]
 
     if not folder.is_dir():
         raise ScenarioError(
-            "list scenarios", f"there is no folder '{folder}'", "name one, or run it where scenarios/ is"
+            "list scenarios",
+            f"there is no folder '{folder}'",
+            "name a folder, or run the command where scenarios/ is",
         )
     table = Table("file", "asks", title="scenarios", title_justify="left")
     for path in sorted(folder.rglob("*.toml")):
         head = path.read_text(encoding="utf-8").split("\n", 1)[0]
         table.add_row(str(path), head.lstrip("# ").strip())
     Console().print(table)
+
+
+@app.command()
+def runs(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to search, at any depth.")] = Path(
+        "runs"
+    ),
+) -> None:
+    """List the runs in a folder: status, progress, scenario, seed and size."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from fdsim.cli.show import rounds_done
+    from fdsim.errors import RunFolderError
+    from fdsim.telemetry.reader import find_run_folders, open_run
+
+    if not folder.is_dir():
+        raise RunFolderError(str(folder), "there is no such folder", "`fdsim run SCENARIO` makes runs/<name>")
+    table = Table("run", "status", "scenario", title=f"runs in {folder}", title_justify="left")
+    for heading in ("seed", "rounds", "size"):
+        table.add_column(heading, justify="right")
+    table.add_column("started")
+    for path in find_run_folders(folder):
+        size = _size(path)
+        try:
+            run = open_run(path)
+            facts = run.manifest
+            cells = [
+                run.status,
+                facts["name"],
+                str(facts["seed"]),
+                rounds_done(run),
+                size,
+                facts["started_at"][:16].replace("T", " "),
+            ]
+        except RunFolderError as error:
+            cells = [f"damaged: {error.problem}", "", "", "", size, ""]
+        table.add_row(Text(str(path)), *(Text(cell) for cell in cells))
+    Console().print(table)
+
+
+@app.command()
+def columns(
+    table: Annotated[
+        str | None, typer.Argument(metavar="TABLE", help="rounds, clients, …; by default all.")
+    ] = None,
+) -> None:
+    """List the columns of a run's tables, each with its type and meaning."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from fdsim.errors import RunFolderError
+    from fdsim.telemetry.dictionary import dictionary
+
+    known = dictionary()
+    if table is not None and table not in known:
+        raise RunFolderError("list columns", f"no table called '{table}'", f"there is: {', '.join(known)}")
+    for name in [table] if table else list(known):
+        shown = Table("column", "type", "meaning", title=name, title_justify="left")
+        for column in known[name]:
+            shown.add_row(*(Text(cell) for cell in (column.name, column.type, column.meaning)))
+        Console().print(shown)
+
+
+def _size(path: Path) -> str:
+    size = float(sum(file.stat().st_size for file in path.rglob("*") if file.is_file()))
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"

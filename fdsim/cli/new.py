@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from importlib import resources
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from fdsim.errors import InputError
 
 _FILES = {"scenario.toml": "scenario.toml", "my_models.py": "my_models.py.txt"}
 
 
-def make_starter(folder: Path) -> str:
-    """Write the starter files into a new folder and say what to type next."""
+def new(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to create.")]) -> None:
+    """Create a folder with a commented scenario and a device model of your own to start from."""
     for name in _FILES:
         if (folder / name).exists():
             raise InputError(
-                str(folder / name), "is there already", "choose another folder; nothing was written"
+                str(folder / name), "already exists", "choose another folder; nothing was written"
             )
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -26,4 +29,4 @@ def make_starter(folder: Path) -> str:
         raise InputError(
             str(folder), f"cannot be written ({error.strerror})", "choose another folder"
         ) from None
-    return f"made {', '.join(_FILES)} in {folder}. Next: cd {folder} && fdsim run scenario.toml"
+    typer.echo(f"created {', '.join(_FILES)} in {folder}. Next: cd {folder} && fdsim run scenario.toml")

@@ -12,7 +12,7 @@ def report(
     folder: Annotated[Path, typer.Argument(metavar="RUN_OR_STUDY", help="A run or study folder.")],
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="F.html", help="Where to write; FOLDER/report.html if not given."),
+        typer.Option("--out", metavar="F.html", help="Output file; by default FOLDER/report.html."),
     ] = None,
 ) -> None:
     """Write one HTML page that explains a run or a study."""

@@ -1,4 +1,4 @@
-"""`fdsim run`: the live view, the closing table, and what to type next when a run stops early."""
+"""`fdsim run`: simulate, learn, and say what to type next when a run stops early."""
 
 from __future__ import annotations
 
@@ -8,53 +8,67 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
+import typer
 
+from fdsim.cli.options import Device, Overrides, RayAddress, ScenarioFile
 from fdsim.errors import InputError, RunError
-from fdsim.progress import Terminal
-from fdsim.run import RunChoices, run_scenario
-from fdsim.scenario import load_scenario
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from fdsim.distributed.sharding import Sharding
 
 
-def run_and_show(path: Path, out: Path | None, overrides: list[str], choices: RunChoices) -> None:
-    """Run a scenario while showing it, then print the closing table."""
-    from fdsim.inspect.summary import print_summary
+def run(
+    scenario: ScenarioFile,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="RUN_DIR", help="Run folder; by default runs/<name>.")
+    ] = None,
+    sets: Overrides = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing run.")] = False,
+    device: Device = None,
+    executor: Annotated[
+        str, typer.Option("--executor", help="local, or ray to spread every cohort over a cluster.")
+    ] = "local",
+    address: RayAddress = None,
+    shards: Annotated[
+        int | None, typer.Option("--shards", min=1, help="With ray: parts of a cohort trained in parallel.")
+    ] = None,
+) -> None:
+    """Simulate the fleet, train every strategy on its trace, and print a summary table."""
+    from rich.console import Console
 
-    scenario = load_scenario(path, overrides)
-    folder = out or Path("runs") / scenario.name
+    from fdsim.inspect.summary import print_summary
+    from fdsim.progress import Terminal
+    from fdsim.run import RunChoices, run_scenario
+    from fdsim.scenario import load_scenario
+
+    choices = RunChoices(resume, force, device, sharding=_sharding(executor, address, shards))
+    loaded = load_scenario(scenario, sets or [])
+    folder = out or Path("runs") / loaded.name
     console = Console()
-    again = ["fdsim", "run", str(path), *(["--out", str(out)] if out else [])]
-    again += [word for setting in overrides for word in ("--set", setting)]
     try:
-        with termination_as_interrupt(), Terminal(console, scenario.rounds) as view:
-            run_scenario(scenario, folder, choices, view=view)
+        with termination_as_interrupt(), Terminal(console, loaded.rounds) as progress:
+            run_scenario(loaded, folder, choices, progress=progress)
     except KeyboardInterrupt:
-        print(f"stopped. Go on with: {shlex.join([*again, '--resume'])}", file=sys.stderr)
+        print(f"Interrupted. Resume with: {_resuming(scenario, out, sets)}", file=sys.stderr)
         raise
     except RunError as error:
-        raise type(error)(f"{error}. When mended, go on with: {shlex.join([*again, '--resume'])}") from error
+        raise type(error)(f"{error}. Once fixed, resume with: {_resuming(scenario, out, sets)}") from error
     print_summary(folder, console)
     _write_report(folder, console)
 
 
-def _write_report(folder: Path, console: Console) -> None:
-    """Write the report; the run is complete by now, so a report that fails is told and not counted against it."""
-    from fdsim.report import write_report
-
-    try:
-        said = f"see it in a browser: {write_report(folder)}"
-    except Exception as error:
-        said = f"the run is complete, but its report could not be written ({type(error).__name__}: {error})"
-    console.print(said, markup=False, highlight=False, soft_wrap=True)
+def _resuming(scenario: Path, out: Path | None, sets: list[str] | None) -> str:
+    words = ["fdsim", "run", str(scenario), *(["--out", str(out)] if out else [])]
+    return shlex.join([*words, *(word for setting in sets or [] for word in ("--set", setting)), "--resume"])
 
 
-def sharding_of(executor: str, address: str | None, shards: int | None) -> Sharding | None:
-    """Work out whether, and how, cohorts are spread over a cluster."""
+def _sharding(executor: str, address: str | None, shards: int | None) -> Sharding | None:
+    """Return how cohorts are spread over a cluster; None when they are trained here."""
     if executor not in ("local", "ray"):
         raise InputError("--executor", f"no executor called '{executor}'", "there is: local, ray")
     if executor == "local":
@@ -66,6 +80,17 @@ def sharding_of(executor: str, address: str | None, shards: int | None) -> Shard
     from fdsim.distributed.sharding import Sharding
 
     return Sharding(shards or 2, address)
+
+
+def _write_report(folder: Path, console: Console) -> None:
+    """Write the report; the run is already complete, so a failing report is reported and nothing more."""
+    from fdsim.report import write_report
+
+    try:
+        said = f"open it in a browser: {write_report(folder)}"
+    except Exception as error:
+        said = f"the run is complete, but its report could not be written ({type(error).__name__}: {error})"
+    console.print(said, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager

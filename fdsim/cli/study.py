@@ -1,23 +1,22 @@
-"""`fdsim study` and `fdsim compare`: many runs, and how they compare."""
+"""`fdsim study`: many runs, and what they say together."""
 
 from __future__ import annotations
 
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from fdsim.cli.options import Device, RayAddress
 
 
 def study(
     file: Annotated[Path, typer.Argument(metavar="STUDY", help="A study file (TOML).")],
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="STUDY_DIR", help="Study folder; studies/<name> if not given."),
+        typer.Option("--out", metavar="STUDY_DIR", help="Study folder; by default studies/<name>."),
     ] = None,
     sets: Annotated[
         list[str] | None,
@@ -27,27 +26,24 @@ def study(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
     workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Trials at a time; as many as fit if not given.")
+        int | None, typer.Option("--workers", min=1, help="Trials at a time; by default as many as fit.")
     ] = None,
     executor: Annotated[
         str, typer.Option("--executor", help="local (processes here) or ray (a cluster).")
     ] = "local",
-    address: Annotated[
-        str | None, typer.Option("--address", help="Ray cluster: auto, HOST:PORT, ray://HOST:PORT, or local.")
-    ] = None,
+    address: RayAddress = None,
     results: Annotated[
         str | None,
         typer.Option(
             "--results", help="With ray: shared folder (shared), back here (ship), or a URL: s3://…"
         ),
     ] = None,
-    device: Annotated[
-        str | None, typer.Option("--device", help="auto, cpu, cuda; the scenario's if not given.")
-    ] = None,
+    device: Device = None,
 ) -> None:
-    """Plan and run a study, resuming where it stopped, and print the comparison."""
+    """Plan and run a study, or resume it, and print the comparison."""
     from rich.console import Console
 
+    from fdsim.cli.compare import compare_and_show
     from fdsim.cli.run import termination_as_interrupt
     from fdsim.errors import RunError
     from fdsim.report import write_report
@@ -66,63 +62,20 @@ def study(
     print_plan(plan, folder, console)
     choices = StudyChoices(executor, workers, address, results, device)
     try:
-        with termination_as_interrupt(), StudyTerminal(console) as view:
-            outcome = run_plan(plan, folder, choices, view=view)
+        with termination_as_interrupt(), StudyTerminal(console) as progress:
+            outcome = run_plan(plan, folder, choices, progress=progress)
     except KeyboardInterrupt:
         print(
-            f"Interrupted. Resume with the same command: {shlex.join(['fdsim', *sys.argv[1:]])}",
+            f"Interrupted. The same command resumes it: {shlex.join(['fdsim', *sys.argv[1:]])}",
             file=sys.stderr,
         )
         raise
     if outcome.complete:
-        _compare_and_show([folder], console, by="strategy", against=None, target=None, files=[])
+        compare_and_show([folder], console, by="strategy", against=None, target=None, files=[])
         console.print(f"report: {write_report(folder)}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"results: {folder}", markup=False, highlight=False, soft_wrap=True)
     if outcome.failed:
         raise RunError(
-            f"{len(outcome.failed)} of {len(plan.trials)} trials failed. The same command retries them; "
-            f"their output is in {folder / 'logs'}"
+            f"{len(outcome.failed)} of {len(plan.trials)} trials failed. The same command tries them again; "
+            f"the output of their processes is in {folder / 'logs'}"
         )
-
-
-def compare(
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="RUN_OR_STUDY…", help="Run folders and study folders.")
-    ],
-    by: Annotated[str, typer.Option("--by", help="What to compare: strategy, or a swept key.")] = "strategy",
-    against: Annotated[
-        str | None, typer.Option("--against", help="The baseline; dropout if not given.")
-    ] = None,
-    target: Annotated[
-        float | None,
-        typer.Option("--target", min=0.0, max=1.0, help="Target accuracy that costs are counted up to."),
-    ] = None,
-    files: Annotated[
-        list[Path] | None,
-        typer.Option("--out", metavar="FILE", help="Also write .csv, .parquet or .tex; repeatable."),
-    ] = None,
-) -> None:
-    """Compare strategies, paired on seeds and traces, with confidence intervals."""
-    from rich.console import Console
-
-    _compare_and_show(folders, Console(), by=by, against=against, target=target, files=files or [])
-
-
-def _compare_and_show(
-    folders: list[Path],
-    console: Console,
-    *,
-    by: str,
-    against: str | None,
-    target: float | None,
-    files: list[Path],
-) -> None:
-    from fdsim.comparison.compare import Question, compare
-    from fdsim.comparison.curves import curves_of
-    from fdsim.comparison.output import print_comparison, write_comparison
-
-    found = compare(curves_of(folders), Question(by=by, against=against, target_accuracy=target))
-    print_comparison(found, console)
-    for file in files:
-        write_comparison(found, file)
-        typer.echo(f"written: {file}")

@@ -1,4 +1,4 @@
-"""The verb `theory`: the paper's bounds beside what a run measured."""
+"""`fdsim theory`: the paper's bounds beside what a run measured."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 
+from fdsim.cli.options import RunDir
+
 
 def theory(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    run: RunDir,
     strategy: Annotated[
-        str | None, typer.Option(help="Whose R to estimate from; by default the first strategy that has one.")
+        str | None, typer.Option(help="Strategy whose R to estimate from; by default the first that has one.")
     ] = None,
     csv: Annotated[Path | None, typer.Option(help="Also write the table by round to this file.")] = None,
 ) -> None:

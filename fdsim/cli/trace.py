@@ -1,4 +1,4 @@
-"""`fdsim trace …`: make, import and look at traces without any learning."""
+"""`fdsim trace …`: make, import and summarise traces without any learning."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Make and look at dropout traces.", no_args_is_help=True)
+from fdsim.cli.options import Overrides, ScenarioFile
+
+app = typer.Typer(help="Make, import and summarise dropout traces.", no_args_is_help=True)
 
 
 @app.command()
 def make(
-    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (TOML).")],
+    scenario: ScenarioFile,
     out: Annotated[Path, typer.Option("--out", metavar="F.parquet", help="Where to write the trace.")],
-    sets: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key.")
-    ] = None,
+    sets: Overrides = None,
 ) -> None:
     """Simulate the fleet only and write its trace."""
     from rich.console import Console
@@ -27,8 +27,8 @@ def make(
     from fdsim.scenario import load_scenario
 
     loaded = load_scenario(scenario, sets or [])
-    with Terminal(Console(), loaded.rounds) as view:
-        trace = make_trace(prepare(loaded), out, view)
+    with Terminal(Console(), loaded.rounds) as progress:
+        trace = make_trace(prepare(loaded), out, progress)
     typer.echo(f"{out}: {trace.clients} clients, {trace.rounds} rounds, hash {trace.content_hash}")
 
 
@@ -68,7 +68,7 @@ def stats(
         Path | None, typer.Option("--out", metavar="STATS.parquet", help="Also write every number here.")
     ] = None,
 ) -> None:
-    """Show who drops out, when, why and for how long."""
+    """Summarise who drops out, when, why and for how long."""
     from fdsim.trace.stats import show, stats_rows, write_stats
 
     rows = stats_rows(file)

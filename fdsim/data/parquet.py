@@ -17,7 +17,7 @@ from pydantic import Field
 
 from fdsim.data.datasets import DataSource, Examples, Shape
 from fdsim.errors import DataError
-from fdsim.files import complete_or_absent
+from fdsim.files import UnfinishedFile
 
 _IMAGE_NAMES = ("image", "img")
 _LABEL_NAMES = ("label", "labels", "fine_label")
@@ -125,11 +125,7 @@ def _images(path: Path, column: str, stamp_ns: int, cache: Path | None) -> np.nd
     images = _decoded_all(path, column)
     if kept is not None:
         # Without room or permission the images are decoded again next time; nothing else changes.
-        with (
-            contextlib.suppress(OSError),
-            complete_or_absent(kept) as temporary,
-            open(temporary, "wb") as file,
-        ):
+        with contextlib.suppress(OSError), UnfinishedFile(kept) as waiting, open(waiting, "wb") as file:
             np.save(file, images)
     return images
 

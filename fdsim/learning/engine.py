@@ -29,7 +29,7 @@ from fdsim.trace import TraceRound
 
 if TYPE_CHECKING:
     from fdsim.learning.config.training import Training
-    from fdsim.telemetry.settings import Telemetry
+    from fdsim.telemetry.config import Telemetry
 
 
 @dataclass(frozen=True)

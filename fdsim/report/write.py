@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fdsim.errors import RunFolderError, StorageError
-from fdsim.files import complete_or_absent
+from fdsim.files import UnfinishedFile
 from fdsim.report.data import gather
 from fdsim.report.figure import Page
 from fdsim.report.page import render
@@ -16,8 +16,8 @@ def write(folder: Path, out: Path) -> Path:
     """Write the report of `folder` to `out`, which appears only when it is complete."""
     page = render(_page(folder))
     try:
-        with complete_or_absent(out) as temporary:
-            temporary.write_text(page, encoding="utf-8")
+        with UnfinishedFile(out) as waiting:
+            waiting.write_text(page, encoding="utf-8")
     except OSError as error:
         raise StorageError(f"{out}: the report cannot be written ({error.strerror or error})") from None
     return out

@@ -1,7 +1,7 @@
-"""The scenario: TOML text in, frozen tables out, with every mistake told by place, problem and remedy."""
+"""The scenario: TOML text in, frozen tables out, with every mistake reported by place, problem and remedy."""
 
 from __future__ import annotations
 
-from fdsim.scenario.tables import Scenario, dump_scenario, hash_of, load_scenario, parse_scenario
+from fdsim.scenario.tables import Scenario, hash_of, load_scenario, parse_scenario
 
-__all__ = ["Scenario", "dump_scenario", "hash_of", "load_scenario", "parse_scenario"]
+__all__ = ["Scenario", "hash_of", "load_scenario", "parse_scenario"]

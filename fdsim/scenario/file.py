@@ -9,18 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fdsim.catalogue import merge
 from fdsim.errors import ScenarioError
 
 
 @dataclass(frozen=True)
 class Layers:
-    """A scenario's tables after `extends`, and the files they came from, the asked-for one first."""
+    """A scenario's tables after `extends`, and the files they came from, the named one first."""
 
     tables: dict[str, Any]
     texts: tuple[tuple[Path, str], ...]
 
     def locate(self, loc: Sequence[str | int]) -> str:
-        """Name the file and line of a key, as far as a line can be told."""
+        """Return the file and line of a key, or of the nearest table around it that has a line."""
         for depth in range(len(loc), 0, -1):
             for path, text in self.texts:
                 line = line_of(text, loc[:depth])
@@ -86,22 +87,6 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
         raise ScenarioError(str(path), f"not valid TOML: {error}", remedy) from None
 
 
-def merge(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
-    """Lay one layer over another: tables merge key by key (unless `kind` changes), all else is replaced."""
-    merged = dict(base)
-    for key, value in top.items():
-        below = merged.get(key)
-        if (
-            isinstance(value, dict)
-            and isinstance(below, dict)
-            and value.get("kind", below.get("kind")) == below.get("kind")
-        ):
-            merged[key] = merge(below, value)
-        else:
-            merged[key] = value
-    return merged
-
-
 def override(tables: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """Apply `a.b=value` settings; values are TOML, a bare word is a string, lists are indexed by number."""
     for setting in overrides:
@@ -121,7 +106,7 @@ def with_value(tables: dict[str, Any], key: str, value: Any, place: str) -> dict
 
 
 def toml_value(text: str) -> Any:
-    """Read one TOML value; what is not TOML is taken as a plain string."""
+    """Return one TOML value; text that is not TOML is taken as a plain string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -149,7 +134,7 @@ _HEADER = re.compile(r"^\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(#.*)?$")
 
 
 def line_of(text: str, loc: Sequence[str | int]) -> int | None:
-    """Find the line on which a key like ("fleet", 0, "count") is written, inline tables included."""
+    """Return the line on which a key like ("fleet", 0, "count") is written, inline tables included."""
     table: list[str | int] = []
     counts: dict[str, int] = {}
     wanted = list(loc)

@@ -1,4 +1,4 @@
-"""What is wrong with a scenario, told in one paragraph: the place, the problem and the remedy for each error."""
+"""What is wrong with a scenario, in one paragraph: place, problem and remedy of each error."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ Location = tuple[str | int, ...]
 def scenario_error(
     error: ValidationError, model: type[BaseModel], source: Layers | str, overrides: Sequence[str]
 ) -> ScenarioError:
-    """Turn a pydantic error into one readable paragraph."""
-    told: list[str] = []
+    """Return a pydantic error as one readable paragraph."""
+    problems: list[str] = []
     for loc, detail, owner in _flat(error, model, ()):
         text = f"{_key(loc)}: {_problem(detail, owner)}" if loc else _problem(detail, owner)
-        if text not in told:
-            told.append(text)
+        if text not in problems:
+            problems.append(text)
     first_loc = next(iter(_flat(error, model, ())))[0]
     place = _place(first_loc, source, overrides)
-    more = f" (and {len(told) - _MOST_SHOWN} more)" if len(told) > _MOST_SHOWN else ""
-    return ScenarioError(place, "; ".join(told[:_MOST_SHOWN]) + more)
+    more = f" (and {len(problems) - _MOST_SHOWN} more)" if len(problems) > _MOST_SHOWN else ""
+    return ScenarioError(place, "; ".join(problems[:_MOST_SHOWN]) + more)
 
 
 def _place(loc: Location, source: Layers | str, overrides: Sequence[str]) -> str:
@@ -76,7 +76,7 @@ def _flat(
 
 
 def _is_machinery(part: str | int) -> bool:
-    # pydantic names union branches and validators in its locations; a TOML reader never wrote those.
+    # pydantic names union branches and validators in its locations; whoever wrote the TOML never wrote those.
     return isinstance(part, str) and ("[" in part or part in {"float", "int", "str", "bool", "list"})
 
 

@@ -1,4 +1,4 @@
-"""The JSON Schema of scenario files, with every family's kinds spelt out, for editors that complete and check TOML."""
+"""The JSON Schema of scenario files, with the kinds of every family, for editors that complete and check TOML."""
 
 from __future__ import annotations
 

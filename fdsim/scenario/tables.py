@@ -2,8 +2,8 @@
 
     scenario = load_scenario("scenarios/quickstart.toml", overrides=["rounds=10"])
 
-Reading is strict: an unknown key, a wrong sign or a missing file is an error that names the place. `dump` writes every
-value out, defaults included, and reading that back gives an equal scenario.
+Reading is strict: an unknown key, a wrong sign or a missing file is an error that names the place. `as_toml` writes
+every value out, defaults included, and reading that back gives an equal scenario.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from fdsim.participation.base import Participation
 from fdsim.scenario.file import override, read_layers
 from fdsim.scenario.problems import scenario_error
 from fdsim.strategies.base import Strategy
-from fdsim.telemetry.settings import Telemetry
+from fdsim.telemetry.config import Telemetry
 
 
 class Scenario(Table):
     """One run: a fleet (or another source of participation), a learning task, and the strategies to compare on it."""
 
     name: str = Field(min_length=1, max_length=100, description="names the run folder, runs/<name>")
-    seed: NonNegativeInt = Field(default=0, description="every random stream of the run hangs on it")
+    seed: NonNegativeInt = Field(default=0, description="every random stream of the run is derived from it")
     rounds: PositiveInt
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = Field(
         default=None,
-        description="test accuracy that 'rounds to target' counts to; by default 95 % of the best final one",
+        description="test accuracy for 'rounds to target'; by default 95 % of the best final accuracy",
     )
     data: Annotated[DataSource, Chosen("data")]
     net: Annotated[Net, Chosen("net")]
@@ -63,7 +63,9 @@ class Scenario(Table):
                 "both [[fleet]] and [participation] are given, but one run has one source of participation"
             )
         if not self.fleet and self.participation is None:
-            raise ValueError("nothing says who takes part: give [[fleet]] groups or a [participation] table")
+            raise ValueError(
+                "nothing defines who takes part: give [[fleet]] groups or a [participation] table"
+            )
         return self
 
     @model_validator(mode="after")
@@ -92,23 +94,22 @@ class Scenario(Table):
         """Return the fully resolved scenario as plain TOML values."""
         return self.model_dump(mode="json", exclude_none=True)
 
+    def as_toml(self) -> str:
+        """Return the scenario as a TOML file with every default spelt out."""
+        return tomli_w.dumps(self.as_tables())
+
 
 def hash_of(value: Any) -> str:
-    """Hash a plain value by its canonical JSON."""
+    """Return the hash of a plain value's canonical JSON."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def dump_scenario(scenario: Scenario) -> str:
-    """Write a scenario as TOML with every default spelt out."""
-    return tomli_w.dumps(scenario.as_tables())
 
 
 def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> Scenario:
     """Read a scenario file, its `extends` chain and `key=value` overrides."""
     path = Path(path)
     layers = read_layers(path)
-    # Kinds of the user's own may live beside the scenario; they may also be imported later, by a worker.
+    # Kinds of the user's own may be beside the scenario; a worker may import them later.
     import_also_from(path.resolve().parent)
     tables = override(layers.tables, overrides)
     try:

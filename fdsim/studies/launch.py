@@ -15,7 +15,7 @@ from fdsim.studies.executors.base import Executor
 from fdsim.studies.executors.local import LocalChoices, LocalExecutor, visible_gpus
 from fdsim.studies.folder import StudyFolder
 from fdsim.studies.plan import StudyPlan, plan_study
-from fdsim.studies.progress import SilentStudy, StudyView
+from fdsim.studies.progress import SilentStudy, StudyProgress
 from fdsim.studies.scheduler import StudyOutcome, run_trials
 from fdsim.studies.study_file import load_study
 
@@ -42,20 +42,20 @@ def run_study(
     choices: StudyChoices | None = None,
     *,
     overrides: Sequence[str] = (),
-    view: StudyView | None = None,
+    progress: StudyProgress | None = None,
 ) -> StudyOutcome:
     """Plan a study, run the trials that are not complete yet, and return the outcome."""
     plan = plan_study(load_study(path, overrides))
-    return run_plan(plan, out or default_folder(plan), choices, view=view)
+    return run_plan(plan, out or default_folder(plan), choices, progress=progress)
 
 
 def run_plan(
-    plan: StudyPlan, out: Path, choices: StudyChoices | None = None, *, view: StudyView | None = None
+    plan: StudyPlan, out: Path, choices: StudyChoices | None = None, *, progress: StudyProgress | None = None
 ) -> StudyOutcome:
     """Run the trials of a plan that are not complete yet."""
-    choices, view = choices or StudyChoices(), view or SilentStudy()
+    choices, progress = choices or StudyChoices(), progress or SilentStudy()
     with StudyFolder(out, plan) as folder, _executor(plan, out, choices) as executor:
-        return run_trials(folder, executor, view, device=choices.device)
+        return run_trials(folder, executor, progress, device=choices.device)
 
 
 def default_folder(plan: StudyPlan) -> Path:

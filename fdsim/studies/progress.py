@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 
-class StudyView(Protocol):
+class StudyProgress(Protocol):
     """The events of a study that can be shown."""
 
     def begins(self, plan: StudyPlan, done: Sequence[Trial]) -> None: ...

@@ -10,7 +10,7 @@ from pathlib import Path
 from fdsim.studies.executors.base import Advanced, Ended, Event, Executor, Failed, Started
 from fdsim.studies.folder import StudyFolder
 from fdsim.studies.plan import Trial
-from fdsim.studies.progress import StudyView
+from fdsim.studies.progress import StudyProgress
 from fdsim.studies.trial import TrialJob
 
 _TICK_S = 0.5
@@ -27,29 +27,29 @@ class StudyOutcome:
 
 
 def run_trials(
-    folder: StudyFolder, executor: Executor, view: StudyView, *, device: str | None = None
+    folder: StudyFolder, executor: Executor, progress: StudyProgress, *, device: str | None = None
 ) -> StudyOutcome:
     """Run every trial that is not complete yet; folder and executor are open."""
     plan = folder.plan
     done = [trial for trial in plan.trials if folder.status(trial) == "complete"]
     todo = deque(in_good_order(trial for trial in plan.trials if folder.status(trial) != "complete"))
     session = _Session({trial.id: trial for trial in plan.trials}, plan.study.table.retries)
-    view.begins(plan, done)
+    progress.begins(plan, done)
     while todo or session.running:
         while todo and len(session.running) < executor.slots:
             trial = todo.popleft()
             session.begin(trial)
             executor.submit(job_of(trial, folder, device=device))
         for event in executor.wait(_TICK_S):
-            todo.extend(_take(event, session, folder, view))
-        view.ticks()
+            todo.extend(_take(event, session, folder, progress))
+        progress.ticks()
     outcome = StudyOutcome(
         folder.path,
         tuple(trial for trial in plan.trials if folder.status(trial) == "complete"),
         tuple(session.failed),
     )
     folder.close("failed" if outcome.failed else "complete")
-    view.ends(outcome.failed)
+    progress.ends(outcome.failed)
     return outcome
 
 
@@ -67,27 +67,27 @@ class _Session:
         self.tries[trial.id] = self.tries.get(trial.id, 0) + 1
 
 
-def _take(event: Event, session: _Session, folder: StudyFolder, view: StudyView) -> Iterable[Trial]:
+def _take(event: Event, session: _Session, folder: StudyFolder, progress: StudyProgress) -> Iterable[Trial]:
     """Record one event and return the trials to retry."""
     trial = session.trials[event.trial]
     if isinstance(event, Started):
         folder.update(trial, status="running", attempts=folder.attempts(trial) + 1, where=event.where)
-        view.trial_starts(trial, event.where)
+        progress.trial_starts(trial, event.where)
     elif isinstance(event, Advanced):
-        view.trial_advances(trial, event.frac)
+        progress.trial_advances(trial, event.frac)
     elif isinstance(event, Ended):
         session.running.remove(trial.id)
         folder.update(trial, status="complete", wall_s=round(event.wall_s, 3), error=None)
-        view.trial_ends(trial, event.wall_s)
+        progress.trial_ends(trial, event.wall_s)
     elif isinstance(event, Failed):
         session.running.remove(trial.id)
         if event.again and session.tries[trial.id] <= session.retries:
             folder.update(trial, status="waiting", error=event.message)
-            view.trial_fails(trial, event.message, again=True)
+            progress.trial_fails(trial, event.message, again=True)
             return [trial]
         folder.update(trial, status="failed", error=event.message)
         session.failed.append((trial, event.message))
-        view.trial_fails(trial, event.message, again=False)
+        progress.trial_fails(trial, event.message, again=False)
     return []
 
 

@@ -69,7 +69,7 @@ def run_trial(
     _wait_until_free(folder)
     choices = RunChoices(resume=True, device=job.device, trace_cache=Path(job.traces))
     labels = [strategy.label for strategy in scenario.strategies]
-    run_scenario(scenario, folder, choices, view=TrialProgress(tell, scenario.rounds, labels))
+    run_scenario(scenario, folder, choices, progress=TrialProgress(tell, scenario.rounds, labels))
     return time.perf_counter() - began_s
 
 

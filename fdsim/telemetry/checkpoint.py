@@ -1,15 +1,14 @@
 """A strategy's state on disk: whole, checked, and without pickled code.
 
-A checkpoint file is a header line of fixed length (JSON: the round to go on with, length and hash of what
-follows) and what torch.save makes of the state. It is loaded with weights_only, so that a checkpoint from
-elsewhere cannot run code; numpy arrays therefore travel as tensors with a mark, and tuples as marked lists.
+A checkpoint file is a header line of fixed length (JSON: the round to continue with, length and hash of what
+follows) and the state as torch.save writes it. It is loaded with weights_only, so that a checkpoint from
+elsewhere cannot run code; numpy arrays are therefore stored as marked tensors, and tuples as marked lists.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from fdsim.errors import RunFolderError, StorageError
-from fdsim.files import put_in_place, storage_errors
+from fdsim.files import UnfinishedFile, storage_errors
 
 _HEADER_BYTES = 256
 _FORMAT = 1
@@ -27,7 +26,7 @@ KEPT = 2
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint file that is known to be whole."""
+    """A checkpoint file whose checksum was verified."""
 
     path: Path
     next_round: int
@@ -40,7 +39,7 @@ class Checkpoint:
             file.seek(_HEADER_BYTES)
             found = _unpack(torch.load(file, map_location="cpu", weights_only=True))
         if not isinstance(found, dict):
-            raise RunFolderError(str(self.path), "the checkpoint holds no state")
+            raise RunFolderError(str(self.path), "the checkpoint contains no state")
         return found
 
 
@@ -50,22 +49,13 @@ def save(folder: Path, state: dict[str, Any], next_round: int, *, temporary: Pat
 
     path = folder / f"round-{next_round:08d}.checkpoint"
     with storage_errors(path):
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary.mkdir(parents=True, exist_ok=True)
-        waiting = temporary / f"{folder.name}.{path.name}"
-        try:
-            with open(waiting, "wb") as file:
-                file.write(b" " * _HEADER_BYTES)
-                sink = _HashingSink(file)
-                torch.save(_pack(state), sink)  # type: ignore[arg-type]
-                sink.raise_what_failed()
-                file.seek(0)
-                file.write(_header(next_round, sink))
-                file.flush()
-                os.fsync(file.fileno())
-            put_in_place(waiting, path)
-        finally:
-            waiting.unlink(missing_ok=True)
+        with UnfinishedFile(path, temporary=temporary) as waiting, open(waiting, "wb") as file:
+            file.write(b" " * _HEADER_BYTES)
+            sink = _HashingSink(file)
+            torch.save(_pack(state), sink)  # type: ignore[arg-type]
+            sink.raise_failure()
+            file.seek(0)
+            file.write(_header(next_round, sink))
         for old in _files(folder)[KEPT:]:
             old.unlink()
 
@@ -95,7 +85,7 @@ class _HashingSink:
     """A file for torch.save to write to, which hashes as it goes.
 
     torch's writer turns an error of the file into one of its own without the reason, so the reason is kept
-    here and the rest of the bytes are let fall.
+    here and the remaining bytes are discarded.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -115,33 +105,35 @@ class _HashingSink:
         return size
 
     def flush(self) -> None:
-        """Nothing waits here."""
+        """Do nothing: nothing is buffered here."""
 
-    def raise_what_failed(self) -> None:
+    def raise_failure(self) -> None:
         if self._failed is not None:
             raise self._failed
 
 
 def _header(next_round: int, sink: _HashingSink) -> bytes:
     facts = {"fdsim_checkpoint": _FORMAT, "next_round": next_round, "length": sink.length}
-    return json.dumps({**facts, "hash": _seal(sink.digest, facts)}).encode().ljust(_HEADER_BYTES - 1) + b"\n"
+    return (
+        json.dumps({**facts, "hash": _checksum(sink.digest, facts)}).encode().ljust(_HEADER_BYTES - 1) + b"\n"
+    )
 
 
-def _seal(digest: hashlib.blake2b, facts: dict[str, Any]) -> str:
-    """The hash covers the header's facts too: a flipped bit must not send the run to the wrong round."""
+def _checksum(digest: hashlib.blake2b, facts: dict[str, Any]) -> str:
+    """Return the hash, which covers the header's facts too: a flipped bit must not lead the run to the wrong round."""
     digest.update(json.dumps([facts["fdsim_checkpoint"], facts["next_round"], facts["length"]]).encode())
     return digest.hexdigest()
 
 
 def _checked(path: Path) -> int | None:
-    """Return the round to go on with, or None when the file is not whole."""
+    """Return the round to continue with, or None when the file is not whole."""
     digest = hashlib.blake2b(digest_size=16)
     try:
         with open(path, "rb") as file:
             facts = json.loads(file.read(_HEADER_BYTES))
             while block := file.read(1 << 20):
                 digest.update(block)
-        if facts["hash"] != _seal(digest, facts):
+        if facts["hash"] != _checksum(digest, facts):
             return None
     except OSError as error:
         raise StorageError(f"{path}: cannot be read ({error.strerror})") from error

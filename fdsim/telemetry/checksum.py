@@ -15,15 +15,15 @@ import pyarrow.parquet as pq
 
 from fdsim.errors import RunFolderError
 
-_KEY = b"fdsim_seal"
+_KEY = b"fdsim_checksum"
 _MARK = b"blake2b:"
 _BLANK = b"0" * 32
 #: Rows of a row group: filters on the round skip whole groups.
 GROUP_ROWS = 16_384
 
 
-def sealed_parquet(table: pa.Table) -> bytes:
-    """Write a table as a sealed Parquet file in memory."""
+def checksummed_parquet(table: pa.Table) -> bytes:
+    """Return a table as the bytes of a Parquet file that carries its own checksum."""
     sink = pa.BufferOutputStream()
     metadata = {**(table.schema.metadata or {}), _KEY: _MARK + _BLANK}
     pq.write_table(
@@ -39,13 +39,13 @@ def sealed_parquet(table: pa.Table) -> bytes:
     return bytes(content)
 
 
-def check_seal(content: bytes, path: Path) -> None:
+def verify_checksum(content: bytes, path: Path) -> None:
     """Raise an error that names the file when its bytes are not those that were written."""
     start = content.rfind(_MARK) + len(_MARK)
-    sealed = bytearray(content)
-    found = bytes(sealed[start : start + len(_BLANK)])
-    sealed[start : start + len(_BLANK)] = _BLANK
-    if start < len(_MARK) or found != _hash(sealed):
+    hashed = bytearray(content)
+    found = bytes(hashed[start : start + len(_BLANK)])
+    hashed[start : start + len(_BLANK)] = _BLANK
+    if start < len(_MARK) or found != _hash(hashed):
         raise RunFolderError(
             str(path),
             "the file is damaged: its bytes are not those that were written",

@@ -1,4 +1,4 @@
-"""The data dictionary: what every column of a run's tables means, as words."""
+"""The data dictionary: what every column of a run's tables means."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from fdsim.trace import SCHEMA as TRACE_SCHEMA
 
 STRATEGY = ("strategy", "word", "label of the strategy; a folder name on disk, a column when read")
 
-#: trace.parquet, whose schema lives with the seam in fdsim.trace.
+#: trace.parquet, whose schema is in fdsim.trace.
 _TRACE_MEANINGS = {
     "round": "round, from 0",
     "client": "client, from 0",
     "outcome": "completed, dropped or not_selected",
     "cause": "why it dropped out; null unless dropped",
-    "phase": "how far into its local round it came: check_in, download, train or upload; null unless selected",
-    "progress": "share of the local training work done, 0..1",
+    "phase": "last phase of its local round that it reached: check_in, download, train or upload; null unless selected",
+    "progress": "fraction of the local training work done, 0..1",
     "start_s": "simulated time at which its local round began, s; null unless selected",
-    "end_s": "simulated time at which its local round ended, well or badly, s; null unless selected",
+    "end_s": "simulated time at which its local round ended, completed or not, s; null unless selected",
     "download_s": "simulated duration of the download, s; null when not reached",
     "train_s": "simulated duration of the training, s; null when not reached",
     "upload_s": "simulated duration of the upload, s; null when not reached",
     "soc_start": "state of charge at the start, 0..1; null without a battery",
     "soc_end": "state of charge at the end, 0..1; null without a battery",
-    "energy_j": "energy its local round took, J",
+    "energy_j": "energy spent on its local round, J",
     "bytes_down": "bytes downloaded",
     "bytes_up": "bytes uploaded",
     "network": "link at the start: none, wifi or cellular; null unless selected",

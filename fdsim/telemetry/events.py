@@ -2,72 +2,49 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from fdsim.files import file_hash, put_in_place, storage_errors
-from fdsim.telemetry.schema import EVENT_COLUMNS, SCHEMA_VERSION, arrow_schema
+from fdsim.files import ParquetStream, file_hash
+from fdsim.telemetry.schema import EVENT_COLUMNS, arrow_schema, file_schema
 
 _GROUP_ROWS = 65_536
+_SCHEMA = arrow_schema(EVENT_COLUMNS)
+
+#: Time, client, what happened, and the number that belongs to it.
+Event = tuple[float, int | None, str, float | None]
 
 
 class EventsWriter:
-    """Takes events in order of time; memory stays at one row group. `on_complete` is told the file's hash."""
+    """Takes events in order of time; `on_complete` is called with the hash of the finished file."""
 
     def __init__(
         self, path: Path, *, scenario_hash: str, temporary: Path, on_complete: Callable[[str], None]
     ) -> None:
         self._on_complete = on_complete
-        self.path, self._waiting_path = path, temporary / path.name
-        self._schema = arrow_schema(EVENT_COLUMNS).with_metadata(
-            {
-                "fdsim_table": "events",
-                "fdsim_schema_version": str(SCHEMA_VERSION),
-                "fdsim_scenario_hash": scenario_hash,
-            }
+        schema = file_schema("events", scenario_hash=scenario_hash)
+        self._stream: ParquetStream[Event] = ParquetStream(
+            path, schema, _to_table, rows_per_group=_GROUP_ROWS, temporary=temporary
         )
-        self._writer: pq.ParquetWriter | None = None
-        self._rows: list[tuple[float, int | None, str, float | None]] = []
 
     def __enter__(self) -> EventsWriter:
-        with storage_errors(self.path):
-            self._waiting_path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = pq.ParquetWriter(self._waiting_path, self._schema, compression="zstd")
+        self._stream.__enter__()
         return self
 
     def append(self, t_s: float, client: int | None, what: str, value: float | None = None) -> None:
-        """Take one event; `client` is None for what happens to the server or to all."""
-        self._rows.append((t_s, client, what, value))
-        if len(self._rows) >= _GROUP_ROWS:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._writer is None or not self._rows:
-            return
-        columns = [
-            pa.array(values, type=f.type)
-            for f, values in zip(self._schema, zip(*self._rows, strict=True), strict=True)
-        ]
-        with storage_errors(self.path):
-            self._writer.write_table(pa.Table.from_arrays(columns, schema=self._schema))
-        self._rows = []
+        """Take one event; `client` is None for events of the server or of the whole fleet."""
+        self._stream.append((t_s, client, what, value))
 
     def __exit__(self, kind: type[BaseException] | None, value: object, traceback: object) -> None:
-        try:
-            if kind is None:
-                self._flush()
-            with storage_errors(self.path):
-                if self._writer is not None:
-                    self._writer.close()
-                if kind is None:
-                    with open(self._waiting_path, "rb") as file:
-                        os.fsync(file.fileno())
-                    found = file_hash(self._waiting_path)
-                    put_in_place(self._waiting_path, self.path)
-                    self._on_complete(found)
-        finally:
-            self._waiting_path.unlink(missing_ok=True)
+        self._stream.__exit__(kind, value, traceback)
+        if kind is None:
+            self._on_complete(file_hash(self._stream.path))
+
+
+def _to_table(events: list[Event]) -> pa.Table:
+    columns = zip(*events, strict=True)
+    return pa.Table.from_arrays(
+        [pa.array(values, type=f.type) for f, values in zip(_SCHEMA, columns, strict=True)], schema=_SCHEMA
+    )

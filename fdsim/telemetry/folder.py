@@ -7,18 +7,24 @@ import shutil
 import socket
 import time
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from fdsim.errors import RunFolderError, StorageError
 from fdsim.files import TEMPORARY, file_hash, storage_errors, write_whole
+from fdsim.telemetry.checksum import checksummed_parquet
+from fdsim.telemetry.config import Telemetry
 from fdsim.telemetry.events import EventsWriter
-from fdsim.telemetry.facts import RunFacts, refuse_change, settings_in
 from fdsim.telemetry.lock import LOCK_NAME, RunLock
 from fdsim.telemetry.manifest import NAME as MANIFEST_NAME
 from fdsim.telemetry.manifest import RUN_VERSION, Manifest, now, versions
-from fdsim.telemetry.settings import Telemetry
+from fdsim.telemetry.parts import part_path
+from fdsim.telemetry.scenario_keys import refuse_change
+from fdsim.telemetry.schema import file_schema
 from fdsim.telemetry.strategy_log import StrategyLog, partition
 from fdsim.telemetry.tensorboard import refuse_missing_tensorboard
+
+if TYPE_CHECKING:
+    from fdsim.scenario import Scenario
 
 #: All that fdsim puts into a run folder; --force removes these and nothing else.
 OWN_NAMES = (
@@ -39,78 +45,50 @@ OWN_NAMES = (
 class RunFolder:
     """The writer's side of a run; made by `create` or `resume`, used as a context manager."""
 
-    def __init__(self, path: Path, lock: RunLock, manifest: Manifest, settings: Telemetry) -> None:
-        self.path, self.manifest, self.settings = path, manifest, settings
-        self._lock = lock
+    def __init__(self, path: Path, lock: RunLock, manifest: Manifest, telemetry: Telemetry) -> None:
+        self.path, self.manifest, self._lock = path, manifest, lock
+        self._logs = {
+            label: StrategyLog(path, label, manifest, telemetry) for label in manifest["strategies"]
+        }
         self._started_s = time.monotonic()
         self._wall_before_s = float(manifest.get("wall_s") or 0.0)
 
     @classmethod
-    def create(cls, path: Path | str, *, force: bool = False, **facts: Unpack[RunFacts]) -> RunFolder:
-        """Start a run in a new folder; an existing run is refused, or with `force` removed."""
-        path, lock = _locked(path)
+    def create(cls, path: Path | str, scenario: Scenario, *, force: bool = False) -> RunFolder:
+        """Start a run in a new folder; refuse an existing run, or remove it with `force`."""
+        path = Path(path)
+        lock = RunLock(path)
+        lock.take()
         try:
             _refuse_strangers(path)
             if (path / MANIFEST_NAME).exists() and not force:
                 raise _exists(path)
-            return cls._start(path, lock, facts)
+            return cls(path, lock, _start(path, scenario), scenario.telemetry)
         except BaseException:
             lock.release()
             raise
 
     @classmethod
-    def resume(cls, path: Path | str, **facts: Unpack[RunFacts]) -> RunFolder:
-        """Go on with a run where it stopped, or starts it when the folder holds none yet."""
-        path, lock = _locked(path)
+    def resume(cls, path: Path | str, scenario: Scenario) -> RunFolder:
+        """Continue a run where it stopped, or start it when the folder holds none yet."""
+        path = Path(path)
+        lock = RunLock(path)
+        lock.take()
         try:
             _refuse_strangers(path)
             if not (path / MANIFEST_NAME).exists():
-                return cls._start(path, lock, facts)
+                return cls(path, lock, _start(path, scenario), scenario.telemetry)
             manifest = Manifest.read(path)
-            refuse_change(path, manifest, facts)
+            refuse_change(path, manifest["scenario_hash"], scenario)
             _clear(path, (TEMPORARY,))
             for stray in path.glob(".trace.parquet.*.tmp"):
                 stray.unlink()
             if manifest["status"] != "complete":
                 manifest.update(status="running", message=None, sessions=[*manifest["sessions"], _session()])
-            return cls(path, lock, manifest, settings_in(facts["scenario_toml"]))
+            return cls(path, lock, manifest, scenario.telemetry)
         except BaseException:
             lock.release()
             raise
-
-    @classmethod
-    def _start(cls, path: Path, lock: RunLock, facts: RunFacts) -> RunFolder:
-        settings = settings_in(facts["scenario_toml"])
-        if settings.tensorboard:
-            refuse_missing_tensorboard()
-        names = [partition(label) for label in facts["strategies"]]
-        if len(set(names)) != len(names):
-            raise RunFolderError(
-                "strategies", "two strategies have the same label", "give each a label of its own"
-            )
-        _clear(path, OWN_NAMES)
-        write_whole(path / "scenario.toml", facts["scenario_toml"].encode(), temporary=path / TEMPORARY)
-        manifest = Manifest(path, {"scenario_hash": facts["scenario_hash"], "strategies": {}})
-        StrategyLog(path, facts["strategies"][0], manifest, settings).prepare()
-        # Last, because a folder is a run from the moment it has a manifest.
-        manifest.update(
-            run_version=RUN_VERSION,
-            name=facts["name"],
-            status="running",
-            message=None,
-            scenario_hash=facts["scenario_hash"],
-            trace_hash=None,
-            seed=facts["seed"],
-            rounds=facts["rounds"],
-            strategies={label: {"status": "waiting", "rounds_done": 0} for label in facts["strategies"]},
-            versions=versions(),
-            accelerator=None,
-            started_at=now(),
-            ended_at=None,
-            wall_s=0.0,
-            sessions=[_session()],
-        )
-        return cls(path, lock, manifest, settings)
 
     @property
     def trace_path(self) -> Path:
@@ -123,14 +101,9 @@ class RunFolder:
         known = self.manifest.get("trace_hash")
         return known is not None and self.trace_path.is_file() and file_hash(self.trace_path) != known
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether there is nothing left to do."""
-        return bool(self.manifest["status"] == "complete")
-
     def strategy(self, label: str) -> StrategyLog:
-        """Open the log of one strategy."""
-        return StrategyLog(self.path, label, self.manifest, self.settings)
+        """Return the log of one strategy."""
+        return self._logs[label]
 
     def events_writer(self) -> EventsWriter:
         """Open the fleet's event log for writing."""
@@ -142,9 +115,9 @@ class RunFolder:
         )
 
     def complete(self, *, wall_s: float | None = None) -> None:
-        """Mark the run as complete; `wall_s` is the real time since this process took the run up."""
-        for label in self.manifest["strategies"]:
-            self.strategy(label).merge()
+        """Mark the run as complete; `wall_s` is the real time since this process started or resumed it."""
+        for log in self._logs.values():
+            log.merge()
         self._end("complete", wall_s=wall_s)
         _clear(self.path, (TEMPORARY, "checkpoints"))
 
@@ -177,19 +150,46 @@ class RunFolder:
                 raise
 
 
+def _start(path: Path, scenario: Scenario) -> Manifest:
+    """Write what a run has before its first round; a folder is a run from the moment it has a manifest."""
+    if scenario.telemetry.tensorboard:
+        refuse_missing_tensorboard()
+    labels = [strategy.label for strategy in scenario.strategies]
+    if len({partition(label) for label in labels}) != len(labels):
+        raise RunFolderError(
+            "strategies", "two strategies have the same label", "give each a label of its own"
+        )
+    _clear(path, OWN_NAMES)
+    temporary = path / TEMPORARY
+    write_whole(path / "scenario.toml", scenario.as_toml().encode(), temporary=temporary)
+    # Empty tables, so that the run can be read from the start.
+    for table in ("rounds", "clients") if scenario.telemetry.clients else ("rounds",):
+        schema = file_schema(table, scenario_hash=scenario.content_hash, strategy=labels[0])
+        first = part_path(path / table / partition(labels[0]), 0)
+        write_whole(first, checksummed_parquet(schema.empty_table()), temporary=temporary)
+    manifest = Manifest(path, {})
+    manifest.update(
+        run_version=RUN_VERSION,
+        name=scenario.name,
+        status="running",
+        message=None,
+        scenario_hash=scenario.content_hash,
+        trace_hash=None,
+        seed=scenario.seed,
+        rounds=scenario.rounds,
+        strategies={label: {"status": "waiting", "rounds_done": 0} for label in labels},
+        versions=versions(),
+        accelerator=None,
+        started_at=now(),
+        ended_at=None,
+        wall_s=0.0,
+        sessions=[_session()],
+    )
+    return manifest
+
+
 def _session() -> dict[str, Any]:
     return {"started_at": now(), "pid": os.getpid(), "host": socket.gethostname(), "versions": versions()}
-
-
-def _locked(path: Path | str) -> tuple[Path, RunLock]:
-    path = Path(path)
-    if path.exists() and not path.is_dir():
-        raise RunFolderError(str(path), "is a file, not a folder", "choose another folder with --out")
-    with storage_errors(path):
-        path.mkdir(parents=True, exist_ok=True)
-    lock = RunLock(path)
-    lock.take()
-    return path, lock
 
 
 def _refuse_strangers(path: Path) -> None:
@@ -214,10 +214,12 @@ def _exists(path: Path) -> RunFolderError:
         status = "damaged"
     if status == "complete":
         return RunFolderError(
-            str(path), "a complete run is there", "choose another --out, or replace it with --force"
+            str(path), "a complete run already exists", "choose another --out, or replace it with --force"
         )
     return RunFolderError(
-        str(path), f"an unfinished run is there ({status})", "go on with --resume, or start anew with --force"
+        str(path),
+        f"an unfinished run already exists ({status})",
+        "continue it with --resume, or start over with --force",
     )
 
 

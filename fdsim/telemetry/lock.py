@@ -1,7 +1,7 @@
 """One writer per run folder.
 
 The operating system holds the lock for as long as the process lives, so a dead process never leaves one
-behind, whatever killed it; the file's text only says who holds it.
+behind, whatever killed it; the file's text only names the holder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fdsim.errors import RunFolderError
 from fdsim.files import storage_errors
 
 LOCK_NAME = ".lock"
-#: A reader that asks whether a run is alive holds the lock for a moment; a writer waits that long.
+#: A reader that checks whether a run is alive holds the lock for a moment; a writer waits this long for it.
 _PATIENCE_S = 0.5
 
 
@@ -30,7 +30,12 @@ class RunLock:
         self._handle: int | None = None
 
     def take(self) -> None:
-        """Take the lock, or raises an error that names the process which holds it."""
+        """Create the folder if needed and take its lock, or raise an error that names the process holding it."""
+        folder = self.path.parent
+        if folder.exists() and not folder.is_dir():
+            raise RunFolderError(str(folder), "is a file, not a folder", "choose another folder with --out")
+        with storage_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         with storage_errors(self.path):
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         give_up = time.monotonic() + _PATIENCE_S
@@ -39,7 +44,7 @@ class RunLock:
                 holder = _holder(handle)
                 os.close(handle)
                 raise RunFolderError(
-                    str(self.path.parent),
+                    str(folder),
                     f"process {holder.get('pid', '?')} on {holder.get('host', '?')} is writing this run",
                     "wait for it to end, or choose another folder with --out",
                 )
@@ -50,7 +55,7 @@ class RunLock:
         self._handle = handle
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         if self._handle is not None:
             os.close(self._handle)  # closing unlocks
             self._handle = None

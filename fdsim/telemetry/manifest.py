@@ -1,4 +1,4 @@
-"""run.json: what the run is, how far it has come, and what it was made with."""
+"""run.json: what the run is, its progress, and the versions it was made with."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PACKAGES = (
 
 
 def now() -> str:
-    """Return the real time, UTC, to the second."""
+    """Return the wall-clock time, UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -49,22 +49,22 @@ def versions() -> dict[str, str]:
 
 
 class Manifest(Mapping[str, Any]):
-    """run.json as a mapping; `update` writes it anew as a whole."""
+    """run.json as a mapping; `update` replaces the file as a whole."""
 
     def __init__(self, folder: Path, facts: dict[str, Any]) -> None:
         self.path, self._facts = folder / NAME, facts
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """Read a run's manifest, or raises an error that names the file."""
+        """Read a run's manifest, or raise an error that names the file."""
         path = folder / NAME
         if not folder.is_dir():
             raise RunFolderError(
-                str(folder), "there is no such folder", "`fdsim list runs` shows the runs there are"
+                str(folder), "there is no such folder", "`fdsim list runs` shows the existing runs"
             )
         if not path.is_file():
             raise RunFolderError(
-                str(folder), f"not a run: it has no {NAME}", "`fdsim list runs` shows the runs there are"
+                str(folder), f"not a run: it has no {NAME}", "`fdsim list runs` shows the existing runs"
             )
         try:
             facts = json.loads(path.read_text(encoding="utf-8"))

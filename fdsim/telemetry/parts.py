@@ -1,9 +1,9 @@
 """A table on disk that grows: a folder of part files, each written once and never changed.
 
 Readers list a folder first and open the files later, some of them (polars) twice; so a file that they may know of must
-neither change nor vanish. While a run goes on there are many small parts. When it ends they are merged in a second
-folder, which then takes the first one's place in a single step of the file system, so that rows are never there twice
-nor missing, even when the process is killed.
+neither change nor vanish. A running run has many small parts. When it ends they are merged in a second folder, which
+then replaces the first in a single step of the file system, so that no row is ever duplicated or missing, even when
+the process is killed.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ import pyarrow.parquet as pq
 
 from fdsim.errors import RunFolderError
 from fdsim.files import exchange, storage_errors, sync_folder, write_whole
-from fdsim.telemetry.checksum import GROUP_ROWS, check_seal, sealed_parquet
+from fdsim.telemetry.checksum import GROUP_ROWS, checksummed_parquet, verify_checksum
 
 #: Rows of a merged part.
 PART_ROWS = 262_144
-#: So many parts are not worth merging.
+#: Up to this many parts are not worth merging.
 FEW_PARTS = 4
 
 
 def part_path(folder: Path, index: int) -> Path:
-    """Return the name of a part."""
+    """Return the path of a part."""
     return folder / f"part-{index:06d}.parquet"
 
 
@@ -46,20 +46,20 @@ def part_paths(folder: Path) -> list[Path]:
 
 
 class Part:
-    """One part whose bytes are known to be those that were written."""
+    """One part whose checksum was verified."""
 
     def __init__(self, path: Path) -> None:
         try:
             content = path.read_bytes()
         except OSError as error:
             raise RunFolderError(str(path), f"cannot be read ({error.strerror})") from None
-        check_seal(content, path)
+        verify_checksum(content, path)
         self.path, self._content = path, pa.BufferReader(content)
         self.schema: pa.Schema = pq.read_schema(self._content)
         self.rows = int(pq.read_metadata(self._content).num_rows)
 
     def read(self, columns: list[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
-        """Read some columns of the rows for which `where` holds, leaving out row groups that have none."""
+        """Read some columns of the rows for which `where` holds, skipping row groups that have none."""
         return pq.read_table(self._content, columns=columns, filters=where)
 
 
@@ -81,7 +81,7 @@ class GrowingTable:
 
     @property
     def rows(self) -> int:
-        """How many rows the table has on disk."""
+        """The number of rows on disk."""
         return self._end.rows
 
     @property
@@ -90,7 +90,7 @@ class GrowingTable:
         return self._end.next_round
 
     def open(self, next_round: int) -> None:
-        """Take up the rows of the rounds before `next_round` and drop all later ones from the disk."""
+        """Continue after the rounds before `next_round`, removing all later rows from the disk."""
         parts = part_paths(self.folder)
         # From the end backwards, so that a kill in between leaves no gap.
         while parts and _first_round(parts[-1], above=next_round) >= next_round:
@@ -102,32 +102,31 @@ class GrowingTable:
             last = Part(parts[-1]).read()
             kept = last.filter(pc.less(last["round"], next_round))
             if len(kept) < len(last):
-                self._write(self.folder, len(parts) - 1, kept)
+                write_whole(parts[-1], checksummed_parquet(kept.cast(self.schema)), temporary=self._temporary)
         self._end = _End(len(parts), sum(_row_count(path) for path in parts), next_round)
 
     def append(self, table: pa.Table, *, next_round: int) -> None:
         """Put the rows of the rounds before `next_round` on disk; they are readable when this returns."""
-        self._write(self.folder, self._end.parts, table)
-        # One assignment: an interrupt leaves the old state or the new one, and the part may be written twice.
+        content = checksummed_parquet(table.cast(self.schema))
+        write_whole(part_path(self.folder, self._end.parts), content, temporary=self._temporary)
+        # One assignment: an interrupt leaves the old state or the new one, and the part may be written again.
         self._end = _End(self._end.parts + 1, self._end.rows + len(table), next_round)
 
     def merge(self) -> None:
-        """Merge small parts, where the file system can put a folder in the place of another in one step."""
+        """Merge small parts, where the file system can swap two folders in one step."""
         parts = part_paths(self.folder)
         if len(parts) <= FEW_PARTS or sum(map(_row_count, parts)) >= GROUP_ROWS * len(parts):
             return
         merged = self._temporary / f"merged.{self.folder.parent.name}.{self.folder.name}"
         for index, table in enumerate(_in_blocks(parts)):
-            self._write(merged, index, table)
+            write_whole(
+                part_path(merged, index),
+                checksummed_parquet(table.cast(self.schema)),
+                temporary=self._temporary,
+            )
         with storage_errors(self.folder):
             exchange(merged, self.folder)
             shutil.rmtree(merged)
-
-    def _write(self, folder: Path, index: int, rows: pa.Table) -> None:
-        with storage_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        rows = rows.cast(self.schema).replace_schema_metadata(self.schema.metadata)
-        write_whole(part_path(folder, index), sealed_parquet(rows), temporary=self._temporary)
 
 
 def _in_blocks(paths: list[Path]) -> Iterator[pa.Table]:
@@ -143,7 +142,7 @@ def _in_blocks(paths: list[Path]) -> Iterator[pa.Table]:
 
 
 def _first_round(path: Path, *, above: int) -> int:
-    """Return the first round in a part; one without rows stays, as the first part of a table may be."""
+    """Return the first round in a part; for an empty one, as a table's first part may be, a round below `above`."""
     rounds = Part(path).read(["round"])["round"]
     return int(rounds[0].as_py()) if len(rounds) else above - 1
 

@@ -1,9 +1,8 @@
-"""A run on disk, as everyone else sees it: pandas tables, read when asked for."""
+"""A run on disk, as its readers see it: pandas tables, read on access."""
 
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -15,10 +14,10 @@ import pyarrow.parquet as pq
 
 from fdsim.errors import RunFolderError, TraceError
 from fdsim.files import file_hash
-from fdsim.telemetry.facts import flat
 from fdsim.telemetry.lock import writer_of
 from fdsim.telemetry.manifest import Manifest
 from fdsim.telemetry.parts import Part, part_paths
+from fdsim.telemetry.scenario_keys import read_keys
 from fdsim.telemetry.schema import SCHEMA_VERSION, TABLES, WORDS, Column, arrow_schema
 from fdsim.telemetry.strategy_log import partition
 from fdsim.telemetry.upgrade import conformed, upgraded, version_of
@@ -32,7 +31,7 @@ Rounds = tuple[int | None, int | None]
 
 
 class Run:
-    """One run; every table is read anew when asked for, so a run that is going on shows its latest rows."""
+    """One run; every access reads the table again, so a running run shows its latest rows."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -48,7 +47,7 @@ class Run:
 
     @property
     def status(self) -> str:
-        """running, complete, failed or interrupted; a run whose process is gone counts as interrupted."""
+        """running, complete, failed or interrupted; a run whose process has died counts as interrupted."""
         status = str(self.manifest["status"])
         if status == "running" and writer_of(self.path) is None:
             return "interrupted"
@@ -64,11 +63,7 @@ class Run:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The fully resolved scenario as dotted keys, read without importing anything it names."""
-        path = self.path / "scenario.toml"
-        try:
-            return flat(tomllib.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
-            raise RunFolderError(str(path), f"the file is damaged ({error})") from None
+        return read_keys(self.path)
 
     @property
     def strategies(self) -> list[str]:
@@ -77,7 +72,7 @@ class Run:
 
     @property
     def progress(self) -> dict[str, int]:
-        """How many rounds of each strategy are on disk."""
+        """The number of rounds of each strategy on disk."""
         return {
             label: sum(Part(path).rows for path in part_paths(self.path / "rounds" / partition(label)))
             for label in self.strategies
@@ -100,11 +95,11 @@ class Run:
 
     @property
     def events(self) -> pd.DataFrame:
-        """The fleet's event log, where `[telemetry] events = true` kept one."""
+        """The fleet's event log, written with `[telemetry] events = true`."""
         return self.read("events")
 
     def similarity(self, round_index: int | None = None, strategy: str | None = None) -> pd.DataFrame:
-        """R and N in long form, after a round (the last snapshot when none is named)."""
+        """Return R and N in long form after a round; by default the last snapshot."""
         frame = self.read("similarity", strategy=strategy)
         if round_index is None:
             return frame[frame["round"] == frame.groupby("strategy", observed=True)["round"].transform("max")]
@@ -127,14 +122,14 @@ class Run:
         """Read part of a table: some columns, rounds a to b (b included, None is open), some strategies."""
         if table in ("trace", "events"):
             if strategy is not None:
-                raise RunFolderError(str(self.path), f"the table {table} is the same for all strategies")
-            return _to_pandas(self._single(table, columns, rounds), table)
+                raise RunFolderError(str(self.path), f"the table {table} does not depend on the strategy")
+            return _to_pandas(self._read_file(table, columns, rounds), table)
         if table not in TABLES:
             raise RunFolderError(
                 str(self.path), f"no table called '{table}'", f"there is: trace, {', '.join(TABLES)}"
             )
         labels = self._labels(strategy)
-        found = [(label, self._steadily(table, label, columns, rounds)) for label in labels]
+        found = [(label, self._read_until_stable(table, label, columns, rounds)) for label in labels]
         return _with_strategy(found, self.strategies, table)
 
     def _labels(self, strategy: str | Sequence[str] | None) -> list[str]:
@@ -148,20 +143,20 @@ class Run:
                 )
         return labels
 
-    def _steadily(
+    def _read_until_stable(
         self, name: str, label: str, columns: Sequence[str] | None, rounds: Rounds | None
     ) -> pa.Table:
-        """Read a table again when its parts were merged between listing and opening them."""
+        """Read a table, again if its parts were merged between listing and opening them."""
         folder = self.path / name / partition(label)
         while True:
             before = part_paths(folder)
             try:
-                return self._of_strategy(name, label, columns, rounds)
+                return self._read_parts(name, label, columns, rounds)
             except RunFolderError:
                 if part_paths(folder) == before:
                     raise
 
-    def _of_strategy(
+    def _read_parts(
         self, name: str, label: str, columns: Sequence[str] | None, rounds: Rounds | None
     ) -> pa.Table:
         wanted, where = _wanted(TABLES[name], columns, self.path), _where(rounds)
@@ -185,19 +180,19 @@ class Run:
         if facts.get("status") == "complete" and expected is not None and rows != expected:
             raise RunFolderError(
                 str(folder),
-                f"{rows} rows are there, {expected} were written: a part is missing",
+                f"{rows} rows were found, {expected} were written: a part is missing",
                 "restore it from a copy",
             )
 
-    def _single(self, name: str, columns: Sequence[str] | None, rounds: Rounds | None) -> pa.Table:
+    def _read_file(self, name: str, columns: Sequence[str] | None, rounds: Rounds | None) -> pa.Table:
         path = self.path / f"{name}.parquet"
         if not path.is_file():
             why = (
-                "the fleet is still being simulated, or was not kept"
+                "the fleet is still being simulated, or the file was removed"
                 if name == "trace"
-                else "no event log was kept"
+                else "no event log was written"
             )
-            raise RunFolderError(str(path), f"there is no such file: {why}", _SINGLE_REMEDY[name])
+            raise RunFolderError(str(path), f"there is no such file: {why}", _FILE_REMEDY[name])
         known = self.manifest.get(f"{name}_hash")
         if known is not None and file_hash(path) != known:
             raise RunFolderError(str(path), "the file is damaged: its bytes are not those that were written")
@@ -213,7 +208,7 @@ class Run:
             raise TraceError(str(path), f"not a readable Parquet file ({error})") from None
 
 
-_SINGLE_REMEDY = {
+_FILE_REMEDY = {
     "trace": "continue the run with --resume",
     "events": "set `events = true` under [telemetry] and run again",
 }
@@ -249,7 +244,7 @@ def _to_pandas(table: pa.Table, name: str) -> pd.DataFrame:
         if column.nullable or (pa.types.is_integer(column.type) and table[column.name].null_count):
             frame[column.name] = _nullable(table[column.name])
         if column.name in WORDS:
-            # The same categories in every run, whichever of them came up.
+            # The same categories in every run, whichever of them occur.
             words = [member.name for member in WORDS[column.name]]
             frame[column.name] = frame[column.name].cat.set_categories(words)
     return frame

@@ -1,4 +1,4 @@
-"""Records become Arrow tables."""
+"""Arrow tables from the records that strategies log."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from fdsim.telemetry.schema import (
 
 
 def rounds_table(rows: Sequence[RoundRow]) -> pa.Table:
-    """Turn records of the rounds table into rows."""
+    """Return records of the rounds table as rows."""
     columns = [pa.array([getattr(row, c.name) for row in rows], type=c.type) for c in ROUND_COLUMNS]
     return pa.Table.from_arrays(columns, schema=arrow_schema(ROUND_COLUMNS))
 
 
 def clients_table(rounds: Sequence[ClientRows]) -> pa.Table:
-    """Turn rounds of the clients table into one row per (round, client)."""
+    """Return rounds of the clients table as one row per (round, client)."""
     columns = []
     for column in CLIENT_COLUMNS:
         if column.name == "client":
@@ -41,7 +41,7 @@ def clients_table(rounds: Sequence[ClientRows]) -> pa.Table:
 
 
 def similarity_table(snapshots: Sequence[SimilaritySnapshot]) -> pa.Table:
-    """Turn snapshots into one row per (round, pair)."""
+    """Return snapshots as one row per (round, pair)."""
     columns = []
     for column in SIMILARITY_COLUMNS:
         if column.name == "round":

@@ -1,4 +1,4 @@
-"""The run's tables: each column once, with its meaning; the records beside them have the same names."""
+"""The tables of a run: each column once, with its meaning, and the records whose fields have the same names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from fdsim.trace import Cause, Outcome
 
-#: Raised whenever a column is renamed, retyped or added after a release; upgrade.py reads older files.
+#: Incremented whenever a column is renamed, retyped or added after a release; upgrade.py reads older files.
 SCHEMA_VERSION = 3
 _WORDS = pa.dictionary(pa.int8(), pa.string())
 
@@ -34,35 +34,39 @@ class Column:
     type: pa.DataType
     meaning: str
     since: int = 1
-    """The schema version that brought the column; files of older versions have null there."""
+    """The schema version that added the column; files of older versions have null there."""
     nullable: bool = False
     """Whether an integer may be null: pandas then gets an Int32 or Int64 in place of a float."""
 
     @property
     def is_wall_time(self) -> bool:
-        """Whether it holds real time, which no two runs share: the determinism contract leaves it out."""
+        """Whether it holds real time, which differs from run to run and is outside the determinism contract."""
         return self.name.startswith("wall_")
 
 
 ROUND_COLUMNS = (
     Column("round", pa.int32(), "round, from 0"),
     Column("sim_time_s", pa.float64(), "simulated time at the round's end, s"),
-    Column("clients_selected", pa.int32(), "clients asked to take part"),
-    Column("clients_active", pa.int32(), "clients whose update arrived in the trace"),
-    Column("clients_dropped", pa.int32(), "clients asked whose update did not arrive"),
+    Column("clients_selected", pa.int32(), "clients selected to take part"),
+    Column("clients_active", pa.int32(), "selected clients that completed the round in the trace"),
+    Column("clients_dropped", pa.int32(), "selected clients that dropped out"),
     Column(
         "clients_partial",
         pa.int32(),
-        "dropped clients whose unfinished work the strategy took anyway",
+        "dropped clients whose partial work the strategy used anyway",
         since=2,
     ),
     Column(
         "test_accuracy",
         pa.float64(),
-        "share of the test set classified right after the round; null when not evaluated",
+        "fraction of the test set classified correctly after the round; null when not evaluated",
     ),
     Column("test_loss", pa.float64(), "mean cross-entropy on the test set; null when not evaluated"),
-    Column("train_loss", pa.float64(), "mean training loss of the clients that arrived, weighted alike"),
+    Column(
+        "train_loss",
+        pa.float64(),
+        "mean training loss of the clients whose update was used, equally weighted",
+    ),
     Column("update_norm", pa.float64(), "Euclidean norm of the global update"),
     Column(
         "substitution_error",
@@ -72,20 +76,24 @@ ROUND_COLUMNS = (
     Column(
         "friend_present_frac",
         pa.float64(),
-        "missing clients with an active client of their true cluster, share",
+        "fraction of the missing clients with an active client of the same true cluster",
     ),
-    Column("friend_hit_frac", pa.float64(), "missing clients whose stand-in is of their true cluster, share"),
-    Column("fallback_frac", pa.float64(), "missing clients for whom no stand-in was found, share"),
+    Column(
+        "friend_hit_frac",
+        pa.float64(),
+        "fraction of the missing clients whose stand-in is of the same true cluster",
+    ),
+    Column("fallback_frac", pa.float64(), "fraction of the missing clients without a stand-in"),
     Column(
         "friend_stable_frac",
         pa.float64(),
-        "missing clients that kept their last stand-in, share of those whose last stand-in is active",
+        "fraction that kept its last stand-in, of the missing clients whose last stand-in is active",
         since=2,
     ),
     Column(
         "stand_ins_max",
         pa.int32(),
-        "the most missing clients any one client stood in for; null when no single clients stand in",
+        "largest number of missing clients that one client stood in for; null when no single client stands in",
         nullable=True,
         since=2,
     ),
@@ -98,11 +106,11 @@ ROUND_COLUMNS = (
     Column(
         "cluster_agreement",
         pa.float64(),
-        "adjusted Rand index of the clusters in R and the true ones, 1 for the same; "
+        "adjusted Rand index of the clusters in R and the true ones, 1 when identical; "
         "null when not evaluated, without R or above 2000 clients",
         since=2,
     ),
-    Column("pairs_computed", pa.int64(), "pairs of clients whose similarity was asked for and computed"),
+    Column("pairs_computed", pa.int64(), "pairs of clients whose similarity was needed and computed"),
     Column(
         "pairs_multiplied",
         pa.int64(),
@@ -110,12 +118,15 @@ ROUND_COLUMNS = (
         since=2,
     ),
     Column(
-        "pairs_eliminated", pa.int64(), "ordered pairs that left the candidate sets after this round", since=2
+        "pairs_eliminated",
+        pa.int64(),
+        "ordered pairs eliminated from the candidate sets after this round",
+        since=2,
     ),
     Column(
         "candidates_frac",
         pa.float64(),
-        "ordered pairs still candidates, share; null without reduction",
+        "fraction of the ordered pairs that are still candidates; null without reduction",
         since=2,
     ),
     Column(
@@ -148,12 +159,12 @@ CLIENT_COLUMNS = (
         "stand_in", pa.int32(), "client whose update stood in; null where no single client did", nullable=True
     ),
     Column("substitute", _WORDS, "what represented a missing client; null unless it was missing", since=2),
-    Column("similarity", pa.float32(), "score the stand-in was chosen by"),
+    Column("similarity", pa.float32(), "score by which the stand-in was chosen"),
     Column("stood_in_for", pa.int32(), "missing clients this client stood in for", since=2),
     Column(
         "weight",
         pa.float32(),
-        "weight of this client's update in the global update; 0 when it did not arrive",
+        "weight of this client's update in the global update; 0 when it was not used",
     ),
     Column(
         "test_accuracy",
@@ -188,7 +199,7 @@ SIMILARITY_COLUMNS = (
     Column(
         "distance",
         pa.float32(),
-        "mean ‖Δᵢ−Δⱼ‖² of the pair in the paper's units; null when not followed",
+        "mean ‖Δᵢ−Δⱼ‖² of the pair in the paper's units; null when not tracked",
         since=2,
     ),
 )
@@ -196,7 +207,10 @@ SIMILARITY_COLUMNS = (
 EVENT_COLUMNS = (
     Column("t_s", pa.float64(), "simulated time of the event, s"),
     Column(
-        "client", pa.int32(), "client, from 0; null for what happens to the server or to all", nullable=True
+        "client",
+        pa.int32(),
+        "client, from 0; null for events of the server or the whole fleet",
+        nullable=True,
     ),
     Column("what", pa.dictionary(pa.int16(), pa.string()), "what happened"),
     Column("value", pa.float64(), "the number that belongs to it; null when there is none"),
@@ -215,8 +229,20 @@ WORDS: dict[str, type[IntEnum]] = {"outcome": Outcome, "cause": Cause, "substitu
 
 
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
-    """Turn a table's columns into its Arrow schema."""
+    """Return the Arrow schema of a table's columns."""
     return pa.schema([(column.name, column.type) for column in columns])
+
+
+def file_schema(table: str, *, scenario_hash: str, strategy: str | None = None) -> pa.Schema:
+    """Return a table's Arrow schema with the metadata that its files carry."""
+    metadata = {
+        "fdsim_table": table,
+        "fdsim_schema_version": str(SCHEMA_VERSION),
+        "fdsim_scenario_hash": scenario_hash,
+    }
+    if strategy is not None:
+        metadata["fdsim_strategy"] = strategy
+    return arrow_schema(TABLES[table]).with_metadata(metadata)
 
 
 @dataclass(frozen=True)
@@ -279,7 +305,7 @@ class ClientRows:
 class SimilaritySnapshot:
     """R and N of a strategy after a round, for the pairs that were compared: first < second.
 
-    `distance` is the pair's mean ‖Δᵢ − Δⱼ‖² in the paper's units, NaN where it was not followed.
+    `distance` is the pair's mean ‖Δᵢ − Δⱼ‖² in the paper's units, NaN where it was not tracked.
     """
 
     round: int

@@ -1,4 +1,4 @@
-"""What one strategy writes while it learns, and where it goes on after an interruption."""
+"""What one strategy writes while it learns, and where it continues after an interruption."""
 
 from __future__ import annotations
 
@@ -13,24 +13,17 @@ import pyarrow as pa
 from fdsim.errors import InputError, RunFolderError, StorageError
 from fdsim.files import TEMPORARY
 from fdsim.telemetry import checkpoint
+from fdsim.telemetry.config import Telemetry
 from fdsim.telemetry.manifest import Manifest
 from fdsim.telemetry.parts import GrowingTable
 from fdsim.telemetry.rows import clients_table, rounds_table, similarity_table
-from fdsim.telemetry.schema import (
-    SCHEMA_VERSION,
-    TABLES,
-    ClientRows,
-    RoundRow,
-    SimilaritySnapshot,
-    arrow_schema,
-)
-from fdsim.telemetry.settings import Telemetry
-from fdsim.telemetry.tensorboard import Board
+from fdsim.telemetry.schema import ClientRows, RoundRow, SimilaritySnapshot, file_schema
+from fdsim.telemetry.tensorboard import TensorboardWriter
 
 #: Rows that may wait in memory before they go to disk whatever the clock says.
 _WAITING_ROWS = 65_536
-#: Automatic checkpoints are at least this long apart, and take at most this share of the time. Also the share of the
-#: time since the start that may lie between two flushes, so that the number of parts stays in the hundreds.
+#: Automatic checkpoints are at least this long apart, and take at most this fraction of the time. Two flushes may be
+#: the same fraction of the time since the start apart, so that the number of parts stays in the hundreds.
 _PAUSE_S, _FRAC = 2.0, 0.01
 
 
@@ -47,28 +40,27 @@ def partition(label: str) -> str:
 class StrategyLog:
     """The tables and checkpoints of one strategy; use it as a context manager."""
 
-    def __init__(self, folder: Path, label: str, manifest: Manifest, settings: Telemetry) -> None:
-        self.label, self._manifest, self._settings = label, manifest, settings
+    def __init__(self, folder: Path, label: str, manifest: Manifest, telemetry: Telemetry) -> None:
+        self.label, self._manifest, self._telemetry = label, manifest, telemetry
         self.next_round = 0
-        name, temporary = partition(label), folder / TEMPORARY
-        self._tables = {t: GrowingTable(folder / t / name, self._schema(t), temporary) for t in _TO_TABLE}
+        name, temporary, scenario_hash = partition(label), folder / TEMPORARY, manifest["scenario_hash"]
+        self._tables = {
+            table: GrowingTable(
+                folder / table / name,
+                file_schema(table, scenario_hash=scenario_hash, strategy=label),
+                temporary,
+            )
+            for table in _TO_TABLE
+        }
         self._checkpoints, self._temporary = folder / "checkpoints" / name, temporary
-        self._board = Board(folder / "tensorboard" / name, next_round=0) if settings.tensorboard else None
+        self._tensorboard = (
+            TensorboardWriter(folder / "tensorboard" / name, next_round=0) if telemetry.tensorboard else None
+        )
         self._last_good: checkpoint.Checkpoint | None = None
         self._waiting: dict[str, list[Any]] = {t: [] for t in _TO_TABLE}
         self._waiting_rows, self._flushed_s = 0, time.monotonic()
         self._started_s = self._saved_s = time.monotonic()
         self._save_cost_s = 0.0
-
-    def _schema(self, table: str) -> pa.Schema:
-        return arrow_schema(TABLES[table]).with_metadata(
-            {
-                "fdsim_table": table,
-                "fdsim_schema_version": str(SCHEMA_VERSION),
-                "fdsim_scenario_hash": self._manifest["scenario_hash"],
-                "fdsim_strategy": self.label,
-            }
-        )
 
     @property
     def _facts(self) -> dict[str, Any]:
@@ -76,13 +68,8 @@ class StrategyLog:
 
     @property
     def finished(self) -> bool:
-        """Whether all its rounds are learned, or it has failed for good: it is not run again."""
+        """Whether all its rounds are learned, or it has failed permanently: it is not run again."""
         return self._facts.get("status") in ("complete", "failed")
-
-    def prepare(self) -> None:
-        """Make empty tables, so that the run can be read from the start."""
-        for table in ("rounds", "clients") if self._settings.clients else ("rounds",):
-            self._tables[table].append(arrow_schema(TABLES[table]).empty_table(), next_round=0)
 
     def __enter__(self) -> StrategyLog:
         if self.finished:
@@ -94,52 +81,52 @@ class StrategyLog:
         if self._tables["rounds"].rows != self.next_round:
             raise RunFolderError(
                 str(self._tables["rounds"].folder),
-                f"{self._tables['rounds'].rows} rounds are there, the checkpoint says {self.next_round}",
+                f"{self._tables['rounds'].rows} rounds are on disk, the checkpoint says {self.next_round}",
                 "restore the missing parts from a copy, or run again with --force",
             )
         self._manifest.update_strategy(self.label, status="running", rounds_done=self.next_round)
-        if self._board is not None:
-            self._board.next_round = self.next_round
+        if self._tensorboard is not None:
+            self._tensorboard.next_round = self.next_round
         self._started_s = self._flushed_s = self._saved_s = time.monotonic()
         return self
 
     def checkpoint_state(self) -> dict[str, Any] | None:
-        """Return the state to go on from, or None when the strategy starts at round 0."""
+        """Return the state to continue from, or None when the strategy starts at round 0."""
         return self._last_good.state() if self._last_good else None
 
     def append(self, row: RoundRow, clients: ClientRows, snapshot: SimilaritySnapshot | None = None) -> None:
-        """Take one round; it is on disk after `flush_every_s` at the latest."""
+        """Record one round; it is on disk after `flush_every_s` at the latest."""
         self._waiting["rounds"].append(row)
         rows = 1
-        if self._settings.clients:
+        if self._telemetry.clients:
             self._waiting["clients"].append(clients)
             rows += len(clients.outcome)
         if snapshot is not None:
             self._waiting["similarity"].append(snapshot)
             rows += len(snapshot.first)
-        if self._board is not None:
-            self._board.append(row)
+        if self._tensorboard is not None:
+            self._tensorboard.append(row)
         self._waiting_rows += rows
-        late = time.monotonic() - self._flushed_s >= self._spaced(self._settings.flush_every_s)
+        late = time.monotonic() - self._flushed_s >= self._spaced(self._telemetry.flush_every_s)
         if late or self._waiting_rows >= _WAITING_ROWS:
             self.flush()
 
     def flush(self) -> None:
-        """Put all waiting rows on disk."""
+        """Write all waiting rows to disk."""
         for name, waiting in self._waiting.items():
             table = self._tables[name]
-            # An interrupt may have come after the rows went to disk and before they were let go.
+            # An interrupt may have come after the rows went to disk and before they left this list.
             fresh = [record for record in waiting if record.round >= table.next_round]
             if fresh:
                 table.append(_TO_TABLE[name](fresh), next_round=fresh[-1].round + 1)
             self._waiting[name] = []
-        if self._board is not None:
-            self._board.flush()
+        if self._tensorboard is not None:
+            self._tensorboard.flush()
         self._waiting_rows, self._flushed_s = 0, time.monotonic()
 
     def checkpoint_due(self, next_round: int) -> bool:
         """Whether a checkpoint is to be made now, before round `next_round`."""
-        every = self._settings.checkpoint_every
+        every = self._telemetry.checkpoint_every
         if every == "auto":
             return time.monotonic() - self._saved_s >= self._spaced(max(_PAUSE_S, self._save_cost_s / _FRAC))
         return next_round % every == 0
@@ -148,7 +135,7 @@ class StrategyLog:
         return max(pause_s, _FRAC * (time.monotonic() - self._started_s))
 
     def checkpoint(self, state: dict[str, Any], next_round: int) -> None:
-        """Put rows and state on disk, in this order: a checkpoint never promises rows that are not there."""
+        """Write rows and state to disk, in this order: a checkpoint never promises rows that are missing."""
         began_s = time.monotonic()
         self.flush()
         checkpoint.save(self._checkpoints, state, next_round, temporary=self._temporary)
@@ -156,7 +143,7 @@ class StrategyLog:
         self._save_cost_s = self._saved_s - began_s
 
     def finish(self) -> None:
-        """Mark the strategy as complete; its checkpoints are not needed any more."""
+        """Mark the strategy as complete and remove its checkpoints."""
         self.flush()
         self._end(status="complete")
         checkpoint.clear(self._checkpoints)
@@ -167,7 +154,7 @@ class StrategyLog:
             table.merge()
 
     def fail(self, message: str) -> None:
-        """Mark the strategy as failed for good (NaN, say); the others go on."""
+        """Mark the strategy as failed permanently (NaN, say); the others continue."""
         self.flush()
         self._end(status="failed", message=message)
 
@@ -186,8 +173,8 @@ class StrategyLog:
                 self.flush()
                 self._end(status="stopped")
         finally:
-            if self._board is not None:
-                self._board.close()
+            if self._tensorboard is not None:
+                self._tensorboard.close()
 
 
 _TO_TABLE: dict[str, Callable[[Any], pa.Table]] = {

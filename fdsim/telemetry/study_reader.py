@@ -14,7 +14,7 @@ from fdsim.telemetry.reader import Rounds, Run, find_run_folders
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Settings that differ from run to run without being what a study asks about.
+#: Settings that differ from run to run without being swept.
 _NOT_SWEPT = ("name", "seed")
 
 
@@ -22,11 +22,14 @@ class Study:
     """Several runs; every table has the columns run, seed and one per setting in which the runs differ."""
 
     def __init__(
-        self, runs: Sequence[Run], root: Path | None = None, told: Mapping[Path, dict[str, Any]] | None = None
+        self,
+        runs: Sequence[Run],
+        root: Path | None = None,
+        recorded: Mapping[Path, dict[str, Any]] | None = None,
     ) -> None:
         self.runs, self._root = list(runs), root
-        #: What study.json says sets each run apart; without one the scenarios are compared.
-        self._told = told or {}
+        #: What distinguishes each run according to study.json; without one the scenarios are compared.
+        self._recorded = recorded or {}
 
     def __repr__(self) -> str:
         swept = ", ".join(self.swept) or "nothing but the seed"
@@ -35,8 +38,8 @@ class Study:
     @cached_property
     def swept(self) -> list[str]:
         """The dotted keys in which the scenarios of the runs differ."""
-        if self._told:
-            return list(dict.fromkeys(key for settings in self._told.values() for key in settings))
+        if self._recorded:
+            return list(dict.fromkeys(key for settings in self._recorded.values() for key in settings))
         keys = dict.fromkeys(key for run in self.runs for key in run.settings)
         return [key for key in keys if key not in _NOT_SWEPT and self._differs(key)]
 
@@ -48,14 +51,14 @@ class Study:
         return str(run.path.relative_to(self._root) if self._root else run.path)
 
     def _place(self, run: Run) -> dict[str, Any]:
-        """Return what tells a run from the others."""
-        told = self._told.get(run.path, {})
-        swept = {key: _plain(told.get(key, run.settings.get(key))) for key in self.swept}
+        """Return the columns that distinguish a run from the others."""
+        recorded = self._recorded.get(run.path, {})
+        swept = {key: _plain(recorded.get(key, run.settings.get(key))) for key in self.swept}
         return {"run": self._name(run), "seed": run.manifest["seed"], **swept}
 
     @property
     def manifest(self) -> pd.DataFrame:
-        """One row per run: what tells it from the others, its status and its real time."""
+        """One row per run: what distinguishes it from the others, its status and its wall time."""
         import pandas as pd
 
         rows = []
@@ -107,17 +110,17 @@ class Study:
 def _in_run(run: Run, strategy: str | Sequence[str] | None) -> list[str] | None:
     if strategy is None:
         return None
-    asked = [strategy] if isinstance(strategy, str) else strategy
-    return [label for label in asked if label in run.strategies]
+    wanted = [strategy] if isinstance(strategy, str) else strategy
+    return [label for label in wanted if label in run.strategies]
 
 
 def _plain(value: Any) -> Any:
-    """List and tables among the swept settings become text, so that pandas can group by them."""
+    """Return lists and tables among the swept settings as text, so that pandas can group by them."""
     return str(value) if isinstance(value, list | dict) else value
 
 
 def _stacked(frames: list[tuple[dict[str, Any], pd.DataFrame]]) -> pd.DataFrame:
-    """Put the runs' tables below each other, with what tells the runs apart in front."""
+    """Concatenate the runs' tables, with the columns that distinguish the runs in front."""
     import numpy as np
     import pandas as pd
     from pandas.api.types import is_numeric_dtype, union_categoricals
@@ -146,14 +149,14 @@ def open_study(path: Path | str | Sequence[Path | str]) -> Study:
     root = Path(path)
     if not root.is_dir():
         raise RunFolderError(str(root), "there is no such folder", "`fdsim study FILE` makes one")
-    told = _told_by(root)
-    runs = [Run(path) for path in (told or find_run_folders(root))]
+    recorded = _recorded_in(root)
+    runs = [Run(path) for path in (recorded or find_run_folders(root))]
     if not runs:
         raise RunFolderError(str(root), "there is no run in it", "`fdsim study FILE` makes some")
-    return Study(runs, root, told)
+    return Study(runs, root, recorded)
 
 
-def _told_by(root: Path) -> dict[Path, dict[str, Any]]:
+def _recorded_in(root: Path) -> dict[Path, dict[str, Any]]:
     """Read from study.json which trials a study has now: case and swept settings of each that has begun."""
     path = root / "study.json"
     if not path.is_file():

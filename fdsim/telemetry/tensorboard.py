@@ -13,14 +13,14 @@ _TAGS = tuple(c.name for c in ROUND_COLUMNS if c.name not in ("round", "sim_time
 
 
 def refuse_missing_tensorboard() -> None:
-    """Raise an error before anything has run when TensorBoard's package is not there."""
+    """Raise an error before anything has run when the package tensorboard is not installed."""
     if find_spec("tensorboard") is None:
         raise InputError(
             "telemetry.tensorboard", "the package tensorboard is not installed", "pip install tensorboard"
         )
 
 
-class Board:
+class TensorboardWriter:
     """TensorBoard files of one strategy: one scalar per column of the rounds table."""
 
     def __init__(self, folder: Path, *, next_round: int) -> None:
@@ -28,7 +28,7 @@ class Board:
         self._writer: Any = None
 
     def append(self, row: RoundRow) -> None:
-        """Take one round; nulls are left out."""
+        """Write one round; nulls are omitted."""
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
 
@@ -39,12 +39,12 @@ class Board:
         self._writer.file_writer.add_summary(_summary(values), row.round, row.sim_time_s)
 
     def flush(self) -> None:
-        """Put what was taken on disk."""
+        """Write everything to disk."""
         if self._writer is not None:
             self._writer.flush()
 
     def close(self) -> None:
-        """End the files."""
+        """Close the files."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None

@@ -1,4 +1,4 @@
-"""Files of older schema versions, read as if they were of today's."""
+"""Files of older schema versions, read as if written with the current one."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fdsim.telemetry.schema import SCHEMA_VERSION, TABLES
 #: version has them. Columns that are merely new need no step: by their `since`, older files have null there.
 Step = Callable[[str, pa.Table], pa.Table]
 
-#: version → the step that leads away from it; a version that only adds columns has none.
+#: version → the step that leads away from it; a version that only added columns has none.
 STEPS: Mapping[int, Step] = {}
 
 
 def version_of(schema: pa.Schema, path: Path) -> int:
-    """Return a file's schema version, or raises an error when this fdsim cannot read it."""
+    """Return a file's schema version, or raise an error when this fdsim cannot read it."""
     text = (schema.metadata or {}).get(b"fdsim_schema_version", b"").decode()
     if not text.isdigit():
         raise RunFolderError(str(path), "not a table of fdsim: its metadata has no schema version")
@@ -31,7 +31,7 @@ def version_of(schema: pa.Schema, path: Path) -> int:
 
 
 def upgraded(name: str, table: pa.Table, path: Path, steps: Mapping[int, Step] = STEPS) -> pa.Table:
-    """Return the rows of a file as today's schema has them, whatever version wrote it."""
+    """Return the rows of a file in the current schema, whatever version wrote it."""
     version = version_of(table.schema, path)
     for step in range(version, SCHEMA_VERSION):
         if step in steps:

@@ -7,7 +7,7 @@ other.
 
 from __future__ import annotations
 
-from fdsim.trace.file import Trace, TraceWriter, open_trace, write_trace
+from fdsim.trace.file import Trace, open_trace, write_trace
 from fdsim.trace.round import (
     NONE,
     SCHEMA,
@@ -32,7 +32,6 @@ __all__ = [
     "Phase",
     "Trace",
     "TraceRound",
-    "TraceWriter",
     "blank_round",
     "open_trace",
     "plain_round",

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fdsim.errors import TraceError
-from fdsim.files import complete_or_absent
+from fdsim.files import UnfinishedFile, storage_errors
 from fdsim.trace.intervals import checked, intersection
 
 #: `available` is for traces that only say whether a device could take part.
@@ -105,8 +105,8 @@ def write_availability(path: Path | str, devices: list[Observed], source: str) -
         ],
         schema=SCHEMA.with_metadata(about),
     )
-    with complete_or_absent(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+    with storage_errors(path, resumable=False), UnfinishedFile(path) as waiting:
+        pq.write_table(table, waiting, compression="zstd")
 
 
 def is_availability(path: Path | str) -> bool:

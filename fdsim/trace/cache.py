@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fdsim.errors import TraceError
-from fdsim.files import complete_or_absent, storage_errors
+from fdsim.files import UnfinishedFile, storage_errors
 from fdsim.trace import open_trace
 
 
@@ -61,8 +61,8 @@ def _is_trace_of(path: Path, key: str) -> bool:
 
 def link_or_copy(source: Path, target: Path) -> None:
     """Give a finished file a second name, or copy it where the file system has no links."""
-    with complete_or_absent(target) as temporary:
+    with UnfinishedFile(target) as waiting:
         try:
-            os.link(source, temporary)
+            os.link(source, waiting)
         except OSError:
-            shutil.copyfile(source, temporary)
+            shutil.copyfile(source, waiting)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fdsim.errors import StorageError, TraceError
-from fdsim.files import file_hash
+from fdsim.errors import TraceError
+from fdsim.files import ParquetStream, file_hash
 from fdsim.trace.round import (
     CLIENT_COLUMNS,
     ENUMS,
@@ -27,72 +25,6 @@ from fdsim.trace.round import (
     TraceRound,
     to_table,
 )
-
-
-class TraceWriter:
-    """Writes rounds as they come to a Parquet file that appears under its name only when complete.
-
-    `made_by` is the content hash of what made the trace; `true_cluster` [K] is stored when known. Memory
-    stays at `rows_per_group` rows whatever the length of the trace.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        *,
-        made_by: str = "",
-        true_cluster: np.ndarray | None = None,
-        rows_per_group: int = 100_000,
-    ) -> None:
-        self.path = Path(path)
-        self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
-        metadata = {"fdsim_schema_version": str(SCHEMA_VERSION), "fdsim_made_by": made_by}
-        if true_cluster is not None:
-            metadata["fdsim_true_cluster"] = json.dumps([int(c) for c in true_cluster])
-        self._schema = SCHEMA.with_metadata(metadata)
-        self._rows_per_group = rows_per_group
-        self._waiting: list[TraceRound] = []
-        self._rows = 0
-        self._writer: pq.ParquetWriter | None = None
-
-    def __enter__(self) -> TraceWriter:
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = pq.ParquetWriter(self._temporary, self._schema, compression="zstd")
-        except OSError as error:
-            raise StorageError(f"{self.path}: cannot be written ({error})") from None
-        return self
-
-    def append(self, trace_round: TraceRound) -> None:
-        """Append the next round."""
-        self._waiting.append(trace_round)
-        self._rows += trace_round.clients
-        if self._rows >= self._rows_per_group:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._waiting and self._writer is not None:
-            table = to_table(self._waiting).replace_schema_metadata(self._schema.metadata)
-            try:
-                self._writer.write_table(table, row_group_size=len(table))
-            except OSError as error:
-                raise StorageError(f"{self.path}: cannot be written ({error})") from None
-            self._waiting, self._rows = [], 0
-
-    def __exit__(self, kind: type[BaseException] | None, value: object, traceback: object) -> None:
-        try:
-            if kind is None:
-                self._flush()
-            if self._writer is not None:
-                self._writer.close()
-            if kind is None:
-                with open(self._temporary, "rb") as file:
-                    os.fsync(file.fileno())
-                self._temporary.replace(self.path)
-        except OSError as error:
-            raise StorageError(f"{self.path}: cannot be written ({error})") from None
-        finally:
-            self._temporary.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -255,9 +187,28 @@ def _clients_in_first_round(first: pa.Table, file: pq.ParquetFile) -> int:
     return int(changes[0]) if len(changes) else len(whole)
 
 
-def write_trace(path: Path | str, rounds: Iterable[TraceRound], **metadata: Any) -> Trace:
-    """Write all rounds and open the result; `metadata` as for `TraceWriter`."""
-    with TraceWriter(Path(path), **metadata) as writer:
+def write_trace(
+    path: Path | str,
+    rounds: Iterable[TraceRound],
+    *,
+    made_by: str = "",
+    true_cluster: np.ndarray | None = None,
+    rows_per_group: int = 100_000,
+    on_round: Callable[[TraceRound], None] = lambda trace_round: None,
+) -> Trace:
+    """Write rounds as they come to a file that appears only when complete, and open it.
+
+    `made_by` is the content hash of what made the trace; `true_cluster` [K] is stored when known. Memory stays at
+    `rows_per_group` rows whatever the length of the trace. `on_round` is called with each round.
+    """
+    metadata = {"fdsim_schema_version": str(SCHEMA_VERSION), "fdsim_made_by": made_by}
+    if true_cluster is not None:
+        metadata["fdsim_true_cluster"] = json.dumps([int(c) for c in true_cluster])
+    schema = SCHEMA.with_metadata(metadata)
+    with ParquetStream(
+        Path(path), schema, to_table, rows_per_group=rows_per_group, resumable=False
+    ) as stream:
         for trace_round in rounds:
-            writer.append(trace_round)
+            stream.append(trace_round, rows=trace_round.clients)
+            on_round(trace_round)
     return open_trace(path)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fdsim.data.coupling import mutual_information
-from fdsim.files import complete_or_absent
+from fdsim.files import UnfinishedFile, storage_errors
 from fdsim.trace import Cause, Outcome, Trace, open_trace
 from fdsim.trace.availability import is_availability, read_availability
 from fdsim.trace.sessions import Observation, SessionStats, session_stats
@@ -202,7 +202,7 @@ def write_stats(rows: list[Row], path: Path | str) -> None:
     table = pa.Table.from_arrays(
         [pa.array(column) for column in zip(*rows, strict=True)], names=STATS_SCHEMA.names
     )
-    with complete_or_absent(path) as temporary:
+    with storage_errors(path, resumable=False), UnfinishedFile(path) as temporary:
         pq.write_table(table.cast(STATS_SCHEMA), temporary)
 
 

@@ -19,7 +19,7 @@ from fdsim.errors import RunError, RunFolderError
 from fdsim.inspect.verify import TOLERANCE, compare_runs, first_difference, verify_run
 from fdsim.run import run_scenario
 from fdsim.scenario import parse_scenario
-from fdsim.telemetry.checksum import sealed_parquet
+from fdsim.telemetry.checksum import checksummed_parquet
 from fdsim.telemetry.parts import Part, part_paths
 
 TABLES = {
@@ -50,7 +50,7 @@ def copy(made: Path, tmp_path: Path) -> Path:
 
 
 def change(run: Path, table: str, strategy: str, *, round_index: int, column: str, by: float) -> None:
-    """Change one value as a different computer might have, seal and all."""
+    """Change one value as a different computer might have, checksum and all."""
     for path in part_paths(run / table / f"strategy={strategy}"):
         rows = Part(path).read()
         hits = pc.equal(rows["round"], round_index)
@@ -62,7 +62,7 @@ def change(run: Path, table: str, strategy: str, *, round_index: int, column: st
             rows = rows.set_column(
                 at, rows.schema.field(column), pa.array(values, rows.schema.field(column).type)
             )
-            path.write_bytes(sealed_parquet(rows))
+            path.write_bytes(checksummed_parquet(rows))
 
 
 @pytest.mark.parametrize("quick", [False, True])
@@ -125,7 +125,7 @@ def test_a_run_that_stopped_early_is_compared_as_far_as_it_came(made: Path, copy
     for table in ("rounds", "clients", "similarity"):
         for path in part_paths(copy / table / "strategy=fdms"):
             rows = Part(path).read()
-            path.write_bytes(sealed_parquet(rows.filter(pc.less(rows["round"], 3))))
+            path.write_bytes(checksummed_parquet(rows.filter(pc.less(rows["round"], 3))))
     facts = json.loads((copy / "run.json").read_text())
     facts["status"] = "interrupted"
     facts["strategies"]["fdms"]["status"] = "stopped"

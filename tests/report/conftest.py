@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fdsim
+from fdsim.telemetry.config import Telemetry
 from fdsim.telemetry.folder import RunFolder
 from fdsim.telemetry.schema import ClientRows, RoundRow, SimilaritySnapshot
 from fdsim.trace import Cause, Network, Outcome, Phase, TraceRound, blank_round, write_trace
@@ -80,8 +82,16 @@ def write_large(folder: Path, *, clients: int, rounds: int) -> Path:
         + "".join(f'[[strategies]]\nkind = "{label}"\n' for label in labels)
         + "[telemetry]\nsimilarity_every = 100\n"
     )
-    facts: dict[str, Any] = {"scenario_toml": toml, "scenario_hash": "0" * 32, "seed": 0, "name": "large"}
-    with RunFolder.create(folder, **facts, strategies=labels, rounds=rounds) as run:
+    scenario: Any = SimpleNamespace(
+        as_toml=lambda: toml,
+        content_hash="0" * 32,
+        seed=0,
+        name="large",
+        rounds=rounds,
+        strategies=[SimpleNamespace(label=label) for label in labels],
+        telemetry=Telemetry(similarity_every=100),
+    )
+    with RunFolder.create(folder, scenario) as run:
         trace = [_trace_round(r, rng, clients) for r in range(rounds)]
         written = write_trace(run.trace_path, trace, true_cluster=cluster)
         run.manifest.update(trace_hash=written.content_hash)

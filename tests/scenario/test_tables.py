@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fdsim.scenario import dump_scenario, load_scenario, parse_scenario
+from fdsim.scenario import load_scenario, parse_scenario
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIOS = sorted(path for path in (ROOT / "scenarios").rglob("*.toml") if "[study]" not in path.read_text())
@@ -17,11 +17,11 @@ SCENARIOS = sorted(path for path in (ROOT / "scenarios").rglob("*.toml") if "[st
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_shipped_scenario_reads_dumps_and_reads_the_same(path: Path, tmp_path: Path) -> None:
     scenario = load_scenario(path)
-    dumped = dump_scenario(scenario)
+    dumped = scenario.as_toml()
     (tmp_path / "again.toml").write_text(dumped)
     again = load_scenario(tmp_path / "again.toml")
     assert again == scenario
-    assert dump_scenario(again) == dumped
+    assert again.as_toml() == dumped
     assert again.content_hash == scenario.content_hash
 
 

@@ -20,7 +20,7 @@ from fdsim.learning.nets.library import CifarCnn
 from fdsim.learning.similarity import UpdateComparer
 from fdsim.strategies.base import Federation, UpdateScore
 from fdsim.strategies.fdms import Fdms
-from fdsim.telemetry.settings import Telemetry
+from fdsim.telemetry.config import Telemetry
 from fdsim.trace import TraceRound, plain_round
 
 SAMPLES = 100

@@ -23,7 +23,7 @@ from fdsim.data.datasets import Synthetic
 from fdsim.strategies.base import Federation
 from fdsim.strategies.fdms import Fdms
 from fdsim.strategies.reduction import Reduction
-from fdsim.telemetry.settings import Telemetry
+from fdsim.telemetry.config import Telemetry
 from fdsim.trace import plain_round
 
 K, ACTIVE, ROUNDS = 10_000, 500, 4

@@ -12,7 +12,7 @@ from fdsim.learning.config.training import Training
 from fdsim.learning.engine import Task
 from fdsim.rng import stream
 from fdsim.strategies.base import Federation
-from fdsim.telemetry.settings import Telemetry
+from fdsim.telemetry.config import Telemetry
 from fdsim.trace import TraceRound, plain_round
 
 

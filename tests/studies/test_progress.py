@@ -21,20 +21,20 @@ def plan(write_study: Any) -> StudyPlan:
 def _show(plan: StudyPlan, *, terminal: bool) -> str:
     out = io.StringIO()
     first, second, third, fourth = plan.trials
-    with StudyTerminal(Console(file=out, force_terminal=terminal, width=120)) as view:
-        view.begins(plan, [first])
-        view.trial_starts(second, "worker 0")
-        view.trial_advances(second, 0.5)
-        view.ticks()
-        view.trial_ends(second, 1.25)
-        view.trial_starts(third, "worker 0")
-        view.trial_fails(third, "out of [memory]", again=True)
-        view.trial_starts(third, "worker 1")
-        view.trial_starts(fourth, "worker 0")
-        view.ticks()
-        view.trial_fails(third, "out of [memory]", again=False)
-        view.trial_ends(fourth, 2.0)
-        view.ends([(third, "out of [memory]")])
+    with StudyTerminal(Console(file=out, force_terminal=terminal, width=120)) as progress:
+        progress.begins(plan, [first])
+        progress.trial_starts(second, "worker 0")
+        progress.trial_advances(second, 0.5)
+        progress.ticks()
+        progress.trial_ends(second, 1.25)
+        progress.trial_starts(third, "worker 0")
+        progress.trial_fails(third, "out of [memory]", again=True)
+        progress.trial_starts(third, "worker 1")
+        progress.trial_starts(fourth, "worker 0")
+        progress.ticks()
+        progress.trial_fails(third, "out of [memory]", again=False)
+        progress.trial_ends(fourth, 2.0)
+        progress.ends([(third, "out of [memory]")])
     return out.getvalue()
 
 

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import argparse
 import time
+import tomllib
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 
 from fdsim.rng import stream
-from fdsim.telemetry.facts import RunFacts
+from fdsim.telemetry.config import Telemetry
 from fdsim.telemetry.folder import RunFolder
 from fdsim.telemetry.schema import (
     CLIENT_COLUMNS,
@@ -94,6 +97,32 @@ def fake_clients(round_index: int, clients: int, rng: np.random.Generator) -> Cl
     return ClientRows(round=round_index, **columns)
 
 
+@dataclass(frozen=True)
+class FakeScenario:
+    """All that a run folder asks of a scenario."""
+
+    toml: str = ""
+    content_hash: str = "h"
+    labels: tuple[str, ...] = ("s",)
+    name: str = "n"
+    seed: int = 1
+    rounds: int = 3
+
+    def as_toml(self) -> str:
+        return self.toml
+
+    def as_tables(self) -> dict[str, Any]:
+        return tomllib.loads(self.toml)
+
+    @property
+    def strategies(self) -> list[SimpleNamespace]:
+        return [SimpleNamespace(label=label) for label in self.labels]
+
+    @property
+    def telemetry(self) -> Telemetry:
+        return Telemetry.model_validate(self.as_tables().get("telemetry", {}))
+
+
 SCENARIO = 'name = "fake"\nseed = {seed}\nrounds = {rounds}\n[telemetry]\ncheckpoint_every = {every}\n'
 
 
@@ -111,16 +140,9 @@ def fake_run(
 ) -> None:
     """Write a run the way fdsim.run does; `stop_after` rounds it is interrupted as by Ctrl-C."""
     text = SCENARIO.format(seed=seed, rounds=rounds, every=every)
-    facts = RunFacts(
-        scenario_toml=text,
-        scenario_hash=f"hash of {text}",
-        seed=seed,
-        name="fake",
-        strategies=list(labels),
-        rounds=rounds,
-    )
+    scenario: Any = FakeScenario(text, f"hash of {text}", labels, "fake", seed, rounds)
     done = 0
-    with RunFolder.resume(folder, **facts) if resume else RunFolder.create(folder, **facts) as run:
+    with RunFolder.resume(folder, scenario) if resume else RunFolder.create(folder, scenario) as run:
         if run.trace_damaged or not run.trace_path.exists():
             rng = stream(seed, "trace")
             trace = write_trace(

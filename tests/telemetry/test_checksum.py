@@ -1,4 +1,4 @@
-"""A sealed Parquet file notices every flipped bit, and is ordinary to everyone else."""
+"""A Parquet file with a checksum notices every flipped bit, and is ordinary to everyone else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fdsim.errors import RunFolderError
-from fdsim.telemetry.checksum import check_seal, sealed_parquet
+from fdsim.telemetry.checksum import checksummed_parquet, verify_checksum
 
 
 def table() -> pa.Table:
@@ -19,28 +19,28 @@ def table() -> pa.Table:
     )
 
 
-def test_a_sealed_file_reads_like_any_other() -> None:
-    found = pq.read_table(pa.BufferReader(sealed_parquet(table())))
+def test_a_file_with_a_checksum_reads_like_any_other() -> None:
+    found = pq.read_table(pa.BufferReader(checksummed_parquet(table())))
     assert found.equals(table())
     assert found.schema.metadata[b"a"] == b"b"
 
 
-def test_an_untouched_file_passes_and_seals_the_same_twice() -> None:
-    content = sealed_parquet(table())
-    check_seal(content, Path("x"))
-    assert sealed_parquet(table()) == content
+def test_an_untouched_file_passes_and_has_the_same_checksum_twice() -> None:
+    content = checksummed_parquet(table())
+    verify_checksum(content, Path("x"))
+    assert checksummed_parquet(table()) == content
 
 
 def test_every_flipped_byte_is_noticed() -> None:
-    content = sealed_parquet(table())
+    content = checksummed_parquet(table())
     for place in range(len(content)):
         damaged = bytearray(content)
         damaged[place] ^= 1 << (place % 8)
         with pytest.raises(RunFolderError, match=r"part-7\.parquet: the file is damaged"):
-            check_seal(bytes(damaged), Path("part-7.parquet"))
+            verify_checksum(bytes(damaged), Path("part-7.parquet"))
 
 
 @pytest.mark.parametrize("length", [0, 3, 100])
 def test_a_truncated_file_is_noticed(length: int) -> None:
     with pytest.raises(RunFolderError, match="damaged"):
-        check_seal(sealed_parquet(table())[:length], Path("x"))
+        verify_checksum(checksummed_parquet(table())[:length], Path("x"))

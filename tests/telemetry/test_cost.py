@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from fake_run import FakeScenario
 
 import fdsim
 from fdsim.run import run_scenario
 from fdsim.scenario import load_scenario
 from fdsim.telemetry.events import EventsWriter
-from fdsim.telemetry.facts import RunFacts
 from fdsim.telemetry.folder import RunFolder
 from fdsim.telemetry.strategy_log import StrategyLog
 
@@ -87,9 +87,9 @@ def test_telemetry_takes_little_of_the_quickstarts_time(
 
 
 def written(folder: Path, fake: ModuleType, *, clients: int, rounds: int) -> Path:
-    facts = RunFacts(scenario_toml="", scenario_hash="h", seed=1, name="n", strategies=["s"], rounds=rounds)
+    scenario: Any = FakeScenario(rounds=rounds)
     rng = np.random.default_rng(1)
-    with RunFolder.create(folder, **facts) as run:
+    with RunFolder.create(folder, scenario) as run:
         with run.strategy("s") as log:
             for index in range(rounds):
                 log.append(fake.fake_row(index, 0.5), fake.fake_clients(index, clients, rng))

@@ -12,15 +12,15 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from fake_run import FakeScenario
 
 import fdsim
 from fdsim import files as disk
 from fdsim.errors import StorageError
 from fdsim.files import exchange, write_whole
-from fdsim.telemetry.facts import RunFacts
 from fdsim.telemetry.folder import RunFolder
 
-FACTS = RunFacts(scenario_toml="", scenario_hash="h", seed=1, name="n", strategies=["s"], rounds=3)
+SCENARIO: Any = FakeScenario()
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(Path, "mkdir", refused)
     with pytest.raises(StorageError, match=r"run: the folder cannot be written to.*--out"):
-        RunFolder.create(tmp_path / "run", **FACTS)
+        RunFolder.create(tmp_path / "run", SCENARIO)
 
 
 def test_a_disk_that_becomes_read_only_ends_the_run(
@@ -93,7 +93,7 @@ def test_a_disk_that_becomes_read_only_ends_the_run(
         raise OSError(errno.EROFS, "Read-only file system")
 
     learner = fake.FakeLearner(4, 1, "s")
-    with RunFolder.create(tmp_path / "run", **FACTS) as run, run.strategy("s") as log:
+    with RunFolder.create(tmp_path / "run", SCENARIO) as run, run.strategy("s") as log:
         log.append(*learner.step())
         log.flush()
         monkeypatch.setattr(disk, "open", refused, raising=False)

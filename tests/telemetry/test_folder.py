@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,14 +12,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from fake_run import FakeScenario
 
 import fdsim
 from fdsim.errors import InputError, NumericalError, RunFolderError
-from fdsim.telemetry.facts import RunFacts, flat
 from fdsim.telemetry.folder import RunFolder
+from fdsim.telemetry.scenario_keys import flat
 from fdsim.telemetry.strategy_log import partition
 
-FACTS = RunFacts(scenario_toml="", scenario_hash="h", seed=1, name="n", strategies=["s"], rounds=3)
+SCENARIO: Any = FakeScenario()
 
 
 @pytest.mark.parametrize("stop_after", [1, 3, 4, 5, 8, 11, 12, 13, 16, 23, 24])
@@ -84,9 +86,9 @@ def test_a_changed_scenario_is_refused_and_the_keys_are_named(tmp_path: Path, fa
 
 
 def test_a_change_outside_the_file_is_refused_too(tmp_path: Path) -> None:
-    RunFolder.create(tmp_path / "run", **FACTS).__exit__(None, None, None)
+    RunFolder.create(tmp_path / "run", SCENARIO).__exit__(None, None, None)
     with pytest.raises(RunFolderError, match="has changed since the run began: a file or class it names"):
-        RunFolder.resume(tmp_path / "run", **{**FACTS, "scenario_hash": "other"})
+        RunFolder.resume(tmp_path / "run", replace(SCENARIO, content_hash="other"))
 
 
 def test_nested_tables_become_dotted_keys() -> None:
@@ -97,9 +99,9 @@ def test_nested_tables_become_dotted_keys() -> None:
 def test_a_complete_run_is_replaced_only_by_force_and_strangers_stay(tmp_path: Path, finished: Path) -> None:
     shutil.copytree(finished, tmp_path / "run")
     (tmp_path / "run" / "notes.md").write_text("mine")
-    with pytest.raises(RunFolderError, match="a complete run is there"):
-        RunFolder.create(tmp_path / "run", **FACTS)
-    with RunFolder.create(tmp_path / "run", force=True, **FACTS):
+    with pytest.raises(RunFolderError, match="a complete run already exists"):
+        RunFolder.create(tmp_path / "run", SCENARIO)
+    with RunFolder.create(tmp_path / "run", SCENARIO, force=True):
         pass
     assert fdsim.open_run(tmp_path / "run").strategies == ["s"]
     assert not (tmp_path / "run" / "trace.parquet").exists()
@@ -109,7 +111,7 @@ def test_a_complete_run_is_replaced_only_by_force_and_strangers_stay(tmp_path: P
 def test_an_unfinished_run_is_refused_without_resume(tmp_path: Path, fake: ModuleType) -> None:
     with pytest.raises(KeyboardInterrupt):
         fake.fake_run(tmp_path / "run", stop_after=2)
-    with pytest.raises(RunFolderError, match=r"an unfinished run is there \(interrupted\).*--resume"):
+    with pytest.raises(RunFolderError, match=r"an unfinished run already exists \(interrupted\).*--resume"):
         fake.fake_run(tmp_path / "run")
 
 
@@ -117,23 +119,23 @@ def test_an_unfinished_run_is_refused_without_resume(tmp_path: Path, fake: Modul
 def test_a_folder_that_is_not_a_run_is_left_alone(tmp_path: Path, force: bool) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(RunFolderError, match=r"not a run and is not empty \('thesis\.tex'\)"):
-        RunFolder.create(tmp_path, force=force, **FACTS)
+        RunFolder.create(tmp_path, SCENARIO, force=force)
     with pytest.raises(RunFolderError, match="not a run and is not empty"):
-        RunFolder.resume(tmp_path, **FACTS)
+        RunFolder.resume(tmp_path, SCENARIO)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("")
     with pytest.raises(RunFolderError, match="is a file, not a folder"):
-        RunFolder.create(tmp_path / "run", **FACTS)
+        RunFolder.create(tmp_path / "run", SCENARIO)
 
 
 def test_a_run_that_is_being_written_is_refused_even_by_force(tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path / "run", **FACTS):
+    with RunFolder.create(tmp_path / "run", SCENARIO):
         for attempt in (
-            lambda: RunFolder.create(tmp_path / "run", force=True, **FACTS),
-            lambda: RunFolder.resume(tmp_path / "run", **FACTS),
+            lambda: RunFolder.create(tmp_path / "run", SCENARIO, force=True),
+            lambda: RunFolder.resume(tmp_path / "run", SCENARIO),
         ):
             with pytest.raises(RunFolderError, match=r"process \d+ on .* is writing this run"):
                 attempt()
@@ -143,15 +145,15 @@ def test_a_run_that_is_being_written_is_refused_even_by_force(tmp_path: Path) ->
 def test_the_manifest_says_how_a_run_ended(tmp_path: Path) -> None:
     for error, status in ((KeyboardInterrupt(), "interrupted"), (ValueError("odd"), "failed")):
         folder = tmp_path / status
-        with pytest.raises(type(error)), RunFolder.create(folder, **FACTS):
+        with pytest.raises(type(error)), RunFolder.create(folder, SCENARIO):
             raise error
         assert fdsim.open_run(folder).manifest["status"] == status
     assert fdsim.open_run(tmp_path / "failed").manifest["message"] == "ValueError: odd"
 
 
 def test_one_strategy_that_fails_does_not_stop_the_others(tmp_path: Path, fake: ModuleType) -> None:
-    facts: Any = {**FACTS, "strategies": ["bad", "good"]}
-    with RunFolder.create(tmp_path / "run", **facts) as run:
+    scenario: Any = replace(SCENARIO, labels=("bad", "good"))
+    with RunFolder.create(tmp_path / "run", scenario) as run:
         with run.strategy("bad") as log:
             try:
                 log.append(*fake.FakeLearner(4, 1, "bad").step())
@@ -167,7 +169,7 @@ def test_one_strategy_that_fails_does_not_stop_the_others(tmp_path: Path, fake: 
     found = fdsim.open_run(tmp_path / "run")
     assert found.manifest["strategies"]["bad"]["message"] == "the loss is NaN"
     assert found.progress == {"bad": 1, "good": 3}
-    with RunFolder.resume(tmp_path / "run", **facts) as run:
+    with RunFolder.resume(tmp_path / "run", scenario) as run:
         assert run.strategy("bad").finished
 
 
@@ -178,13 +180,13 @@ def test_rows_that_a_checkpoint_promised_and_that_are_gone_are_an_error(
         fake.fake_run(tmp_path / "run", stop_after=10)
     for part in ("part-000003.parquet", "part-000002.parquet"):
         (tmp_path / "run" / "rounds" / "strategy=fdms" / part).unlink()
-    with pytest.raises(RunFolderError, match="4 rounds are there, the checkpoint says 8"):
+    with pytest.raises(RunFolderError, match="4 rounds are on disk, the checkpoint says 8"):
         fake.fake_run(tmp_path / "run", resume=True)
 
 
 def test_rows_are_on_disk_in_time_without_any_checkpoint(tmp_path: Path, fake: ModuleType) -> None:
-    facts: Any = {**FACTS, "scenario_toml": "[telemetry]\nflush_every_s = 1e-9\n"}
-    with RunFolder.create(tmp_path / "run", **facts) as run, run.strategy("s") as log:
+    scenario: Any = replace(SCENARIO, toml="[telemetry]\nflush_every_s = 1e-9\n")
+    with RunFolder.create(tmp_path / "run", scenario) as run, run.strategy("s") as log:
         learner = fake.FakeLearner(4, 1, "s")
         for done in range(1, 4):
             log.append(*learner.step())
@@ -193,7 +195,7 @@ def test_rows_are_on_disk_in_time_without_any_checkpoint(tmp_path: Path, fake: M
 
 
 def test_a_run_can_be_read_before_its_first_round(tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path / "run", **FACTS):
+    with RunFolder.create(tmp_path / "run", SCENARIO):
         frame = pd.read_parquet(tmp_path / "run" / "rounds")
         assert len(frame) == 0
         assert {"strategy", "round", "test_accuracy"} <= set(frame.columns)
@@ -201,8 +203,8 @@ def test_a_run_can_be_read_before_its_first_round(tmp_path: Path) -> None:
 
 
 def test_no_client_rows_when_they_are_not_wanted(tmp_path: Path, fake: ModuleType) -> None:
-    facts: Any = {**FACTS, "scenario_toml": "[telemetry]\nclients = false\n"}
-    with RunFolder.create(tmp_path / "run", **facts) as run:
+    scenario: Any = replace(SCENARIO, toml="[telemetry]\nclients = false\n")
+    with RunFolder.create(tmp_path / "run", scenario) as run:
         with run.strategy("s") as log:
             log.append(*fake.FakeLearner(4, 1, "s").step())
             log.finish()
@@ -222,7 +224,7 @@ def test_automatic_checkpoints_leave_99_percent_of_the_time_to_the_work(
     monkeypatch.setattr(
         strategy_log.checkpoint, "save", lambda *_, **__: clock.__setitem__(0, clock[0] + 0.5)
     )
-    with RunFolder.create(tmp_path / "run", **FACTS) as run, run.strategy("s") as log:
+    with RunFolder.create(tmp_path / "run", SCENARIO) as run, run.strategy("s") as log:
         due = []
         for _ in range(300):
             clock[0] += 0.5
@@ -239,8 +241,8 @@ def test_any_label_names_a_folder(label: str, tmp_path: Path) -> None:
     name = partition(label)
     assert "/" not in name
     assert " " not in name
-    facts: Any = {**FACTS, "strategies": [label]}
-    with RunFolder.create(tmp_path / "run", **facts):
+    scenario: Any = replace(SCENARIO, labels=(label,))
+    with RunFolder.create(tmp_path / "run", scenario):
         assert fdsim.open_run(tmp_path / "run").rounds["strategy"].cat.categories.tolist() == [label]
 
 

@@ -45,6 +45,23 @@ def _die_at_step(step: int, folder: Path, **settings: Any) -> None:
     fake_run.fake_run(folder, **settings)
 
 
+def _die_in_write(number: int, folder: Path, **settings: Any) -> None:
+    """Run in a process of its own and kill it half way through the n-th file it writes as a whole."""
+    import fake_run
+
+    left, original = [number], Path.write_bytes
+
+    def half(self: Path, content: bytes) -> int:
+        left[0] -= 1
+        if left[0] == 0:
+            original(self, content[: len(content) // 2])
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(self, content)
+
+    Path.write_bytes = half  # type: ignore[method-assign,assignment]
+    fake_run.fake_run(folder, **settings)
+
+
 @pytest.fixture(scope="module")
 def start(fake: ModuleType) -> Callable[..., Any]:
     """Start a function in a fresh process that has its imports behind it already."""
@@ -160,6 +177,18 @@ def test_a_kill_just_before_a_change_of_the_disk(
     step: int, tmp_path: Path, start: Callable[..., Any], fake: ModuleType, reference: Path, checks: Any
 ) -> None:
     assert _killed_before_step(step, tmp_path / "run", start, fake, reference, checks)
+
+
+@pytest.mark.parametrize("number", [2, 3, 9, 12])
+def test_a_kill_half_way_through_a_file_leaves_no_parquet_file_that_cannot_be_read(
+    number: int, tmp_path: Path, start: Callable[..., Any], fake: ModuleType, reference: Path, checks: Any
+) -> None:
+    process = start(_die_in_write, number, tmp_path / "run", **RUN)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    checks.readable(tmp_path / "run", reference)
+    fake.fake_run(tmp_path / "run", resume=True, **RUN)
+    checks.same(tmp_path / "run", reference)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,15 +17,15 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from fake_run import FakeScenario
 
 import fdsim
 from fdsim.errors import FdsimError, InputError, RunFolderError
-from fdsim.telemetry.checksum import sealed_parquet
-from fdsim.telemetry.facts import RunFacts
+from fdsim.telemetry.checksum import checksummed_parquet
 from fdsim.telemetry.folder import RunFolder
 from fdsim.telemetry.schema import CLIENT_COLUMNS, ROUND_COLUMNS, SCHEMA_VERSION
 
-FACTS = RunFacts(scenario_toml="", scenario_hash="h", seed=1, name="n", strategies=["s"], rounds=1)
+SCENARIO: Any = FakeScenario(rounds=1)
 PART = Path("rounds") / "strategy=fdms" / "part-000001.parquet"
 
 
@@ -99,8 +100,8 @@ def test_what_does_not_exist_is_named(finished: Path) -> None:
         "no table called 'round'": lambda: run.read("round"),
         "no column called 'acuracy'": lambda: run.read("rounds", columns=["acuracy"]),
         "no strategy called 'fdm'": lambda: run.read("rounds", strategy="fdm"),
-        "same for all strategies": lambda: run.read("trace", strategy="fdms"),
-        "no event log was kept": lambda: run.events,
+        "does not depend on the strategy": lambda: run.read("trace", strategy="fdms"),
+        "no event log was written": lambda: run.events,
     }
     for message, attempt in attempts.items():
         with pytest.raises(RunFolderError, match=message):
@@ -108,7 +109,7 @@ def test_what_does_not_exist_is_named(finished: Path) -> None:
 
 
 def test_events_are_read_and_checked(tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path / "run", **FACTS) as run, run.events_writer() as events:
+    with RunFolder.create(tmp_path / "run", SCENARIO) as run, run.events_writer() as events:
         events.append(0.5, 3, "link_lost")
         events.append(1.5, None, "outage", 2.0)
         assert not (tmp_path / "run" / "events.parquet").exists()
@@ -122,7 +123,7 @@ def test_events_are_read_and_checked(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_event_log_leaves_no_file(tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path / "run", **FACTS) as run:
+    with RunFolder.create(tmp_path / "run", SCENARIO) as run:
         events = run.events_writer()
         with pytest.raises(ValueError, match="odd"), events:
             raise ValueError(events.append(0.5, 3, "link_lost") or "odd")
@@ -180,7 +181,7 @@ def test_a_run_of_a_newer_version_is_refused(copy: Path) -> None:
 def test_a_table_of_a_newer_schema_is_refused(copy: Path) -> None:
     table = pq.read_table(copy / PART)
     newer = {**table.schema.metadata, b"fdsim_schema_version": str(SCHEMA_VERSION + 1).encode()}
-    (copy / PART).write_bytes(sealed_parquet(table.replace_schema_metadata(newer)))
+    (copy / PART).write_bytes(checksummed_parquet(table.replace_schema_metadata(newer)))
     with pytest.raises(
         RunFolderError, match=rf"{PART}: written by a newer fdsim \(schema {SCHEMA_VERSION + 1}\)"
     ):
@@ -190,7 +191,7 @@ def test_a_table_of_a_newer_schema_is_refused(copy: Path) -> None:
 def test_a_missing_part_or_table_is_named(copy: Path) -> None:
     sorted((copy / "rounds" / "strategy=fdms").iterdir())[-1].unlink()
     with pytest.raises(
-        RunFolderError, match=r"strategy=fdms: 8 rows are there, 12 were written: a part is missing"
+        RunFolderError, match=r"strategy=fdms: 8 rows were found, 12 were written: a part is missing"
     ):
         _ = fdsim.open_run(copy).rounds
     (copy / PART).unlink()
@@ -268,7 +269,7 @@ def test_parts_merged_while_being_read_are_read_again(copy: Path, monkeypatch: p
         merged = pa.concat_tables([Part(p).read() for p in part_paths(folder)])
         for p in part_paths(folder):
             p.unlink()
-        (folder / "part-000000.parquet").write_bytes(sealed_parquet(merged))
+        (folder / "part-000000.parquet").write_bytes(checksummed_parquet(merged))
         return Part(path)
 
     monkeypatch.setattr(reader, "Part", merge_first)

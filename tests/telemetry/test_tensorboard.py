@@ -7,15 +7,15 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from fake_run import FakeScenario
 
 from fdsim.errors import InputError
-from fdsim.telemetry import tensorboard as board
-from fdsim.telemetry.facts import RunFacts
+from fdsim.telemetry import tensorboard
 from fdsim.telemetry.folder import RunFolder
-from fdsim.telemetry.tensorboard import Board
+from fdsim.telemetry.tensorboard import TensorboardWriter
 
-SCENARIO = "[telemetry]\ntensorboard = true\n"
-FACTS = RunFacts(scenario_toml=SCENARIO, scenario_hash="h", seed=1, name="n", strategies=["a/b"], rounds=5)
+TOML = "[telemetry]\ntensorboard = true\n"
+SCENARIO: Any = FakeScenario(TOML, labels=("a/b",), rounds=5)
 
 
 def scalars(folder: Path, tag: str) -> list[Any]:
@@ -27,7 +27,7 @@ def scalars(folder: Path, tag: str) -> list[Any]:
 
 def test_rounds_reach_tensorboard(tmp_path: Path, fake: ModuleType) -> None:
     pytest.importorskip("tensorboard")
-    with RunFolder.create(tmp_path / "run", **FACTS) as run:
+    with RunFolder.create(tmp_path / "run", SCENARIO) as run:
         with run.strategy("a/b") as log:
             for index in range(5):
                 log.append(fake.fake_row(index, 0.5 + index), *fake.FakeLearner(3, 1, "s").step()[1:])
@@ -45,7 +45,7 @@ def test_rounds_reach_tensorboard(tmp_path: Path, fake: ModuleType) -> None:
 def test_resuming_purges_the_rounds_that_are_learned_again(tmp_path: Path, fake: ModuleType) -> None:
     pytest.importorskip("tensorboard")
     for start, stop in ((0, 4), (2, 5)):
-        writer = Board(tmp_path, next_round=start)
+        writer = TensorboardWriter(tmp_path, next_round=start)
         for index in range(start, stop):
             writer.append(fake.fake_row(index, float(start)))
         writer.close()
@@ -61,8 +61,8 @@ def test_resuming_purges_the_rounds_that_are_learned_again(tmp_path: Path, fake:
 def test_a_missing_package_is_told_before_anything_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(board, "find_spec", lambda _: None)
+    monkeypatch.setattr(tensorboard, "find_spec", lambda _: None)
     with pytest.raises(
         InputError, match=r"telemetry\.tensorboard: .* not installed.*pip install tensorboard"
     ):
-        RunFolder.create(tmp_path / "run", **FACTS)
+        RunFolder.create(tmp_path / "run", SCENARIO)

@@ -14,7 +14,7 @@ import pytest
 
 import fdsim
 from fdsim.errors import RunFolderError
-from fdsim.telemetry.checksum import sealed_parquet
+from fdsim.telemetry.checksum import checksummed_parquet
 from fdsim.telemetry.parts import Part
 from fdsim.telemetry.schema import SCHEMA_VERSION, TABLES
 from fdsim.telemetry.upgrade import upgraded
@@ -25,7 +25,7 @@ def as_version_1(path: Path, table: str) -> None:
     rows = Part(path).read()
     kept = rows.select([column.name for column in TABLES[table] if column.since == 1])
     metadata = {**rows.schema.metadata, b"fdsim_schema_version": b"1"}
-    path.write_bytes(sealed_parquet(kept.replace_schema_metadata(metadata)))
+    path.write_bytes(checksummed_parquet(kept.replace_schema_metadata(metadata)))
 
 
 def test_a_run_of_version_1_reads_with_nulls_in_the_newer_columns(finished: Path, tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_missing_column_of_todays_version_is_named(finished: Path, tmp_path: P
     shutil.copytree(finished, tmp_path / "run")
     path = tmp_path / "run" / "rounds" / "strategy=fdms" / "part-000001.parquet"
     rows = Part(path).read()
-    path.write_bytes(sealed_parquet(rows.drop_columns(["test_loss"])))
+    path.write_bytes(checksummed_parquet(rows.drop_columns(["test_loss"])))
     with pytest.raises(RunFolderError, match=r"\.parquet: column 'test_loss' is missing"):
         _ = fdsim.open_run(tmp_path / "run").rounds
 

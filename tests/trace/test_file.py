@@ -26,7 +26,6 @@ from fdsim.trace import (
     Outcome,
     Phase,
     TraceRound,
-    TraceWriter,
     blank_round,
     open_trace,
     plain_round,
@@ -117,8 +116,8 @@ def test_nothing_half_written_remains(tmp_path: Path) -> None:
 
 def test_a_disk_that_refuses_is_a_storage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="cannot be written"), TraceWriter(tmp_path / "file" / "t.parquet"):
-        pass
+    with pytest.raises(StorageError, match="cannot be written"):
+        write_trace(tmp_path / "file" / "t.parquet", [])
 
 
 def test_selected_completed_dropped() -> None:

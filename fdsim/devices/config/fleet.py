@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, PositiveInt, model_validator
 
-from fdsim.catalogue import Chosen, Table
+from fdsim.catalogue import Chosen, Table, merge
 from fdsim.devices.config.outages import Crash
-from fdsim.devices.config.profiles import merged, profile
+from fdsim.devices.config.profiles import profile
 from fdsim.devices.models.battery import Battery
 from fdsim.devices.models.compute import Compute
 from fdsim.devices.models.connectivity import Connectivity
@@ -77,7 +77,7 @@ class DeviceGroup(Table):
         except InputError as error:
             raise ValueError(error.problem) from None
         # A component that is already built stands for itself; tables are laid over the profile's.
-        return merged(base, value)
+        return merge(base, value)
 
     @model_validator(mode="after")
     def _possible(self) -> DeviceGroup:

@@ -8,13 +8,11 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from fdsim.catalogue import nearest
+from fdsim.catalogue import merge, nearest
 from fdsim.errors import ScenarioError
 
 #: Keys of a profile that are not fields of a device group.
 _ABOUT = ("about", "like", "source")
-#: The tables of a group that carry a kind.
-CHOSEN = ("battery", "connectivity", "usage", "compute")
 
 
 @cache
@@ -46,7 +44,7 @@ def profile(name: str) -> dict[str, Any]:
     """The fields of a device group that a profile sets, as plain tables."""
     table = _raw(name)
     own = {key: value for key, value in table.items() if key not in _ABOUT}
-    return merged(profile(table["like"]), own) if "like" in table else own
+    return merge(profile(table["like"]), own) if "like" in table else own
 
 
 def sources(name: str) -> dict[str, str]:
@@ -54,22 +52,3 @@ def sources(name: str) -> dict[str, str]:
     table = _raw(name)
     inherited = sources(table["like"]) if "like" in table else {}
     return {**inherited, **table.get("source", {})}
-
-
-def merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """Lay own tables over a base's, key by key; a table of another kind replaces the whole one."""
-    result = dict(base)
-    for key, value in own.items():
-        below = result.get(key)
-        if key in CHOSEN and isinstance(value, str):
-            value = {"kind": value}
-        same_kind = (
-            isinstance(below, dict)
-            and isinstance(value, dict)
-            and value.get("kind", below.get("kind")) == below.get("kind")
-        )
-        if same_kind:
-            result[key] = merged(result[key], value)
-        else:
-            result[key] = value
-    return result

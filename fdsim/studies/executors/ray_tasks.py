@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from fdsim.catalogue import import_also_from
 from fdsim.data.in_memory import holding
 from fdsim.errors import FdsimError, InputError
-from fdsim.files import complete_or_absent
+from fdsim.files import write_whole
 from fdsim.studies.results import RemoteFolder, pack, pack_small, unpack
 from fdsim.studies.trial import TrialJob, run_trial
 from fdsim.trace.cache import TraceCache
@@ -123,8 +123,7 @@ def _scenario(job: TrialJob, examples: Examples) -> Scenario:
 def _keep_trace(folder: Path, key: str, content: bytes) -> None:
     path = TraceCache(folder).path_of(key)
     if not path.exists():
-        with complete_or_absent(path) as temporary:
-            temporary.write_bytes(content)
+        write_whole(path, content)
 
 
 def _deliver(folder: Path, trial: str, delivery: Delivery) -> bytes | None:

@@ -98,11 +98,11 @@ def test_workers_change_nothing_and_finished_trials_are_not_repeated(
     assert all(trial["attempts"] == 1 and trial["wall_s"] > 0 for trial in about["trials"])
 
     again = Watcher()
-    run_study(path, out, view=again)
+    run_study(path, out, progress=again)
     assert again.started == []
 
     changed = Watcher()
-    run_study(write_study(STUDY.replace("[0.05, 0.1]", "[0.2, 0.05]")), out, view=changed)
+    run_study(write_study(STUDY.replace("[0.05, 0.1]", "[0.2, 0.05]")), out, progress=changed)
     assert len(changed.started) == 2
     about = read_study(out)
     assert {trial["settings"]["training.learning_rate"] for trial in about["trials"]} == {0.2, 0.05}
@@ -115,7 +115,7 @@ def test_a_killed_worker_loses_nothing(
 ) -> None:
     watcher = Watcher()
     watcher.kill_first = True
-    outcome = run_study(write_study(STUDY), tmp_path / "out", StudyChoices(workers=1), view=watcher)
+    outcome = run_study(write_study(STUDY), tmp_path / "out", StudyChoices(workers=1), progress=watcher)
     assert len(outcome.complete) == 4
     assert [again for _, again in watcher.failed] == [True]
     assert "killed by SIGKILL" in watcher.failed[0][0]
@@ -128,7 +128,7 @@ def test_a_trial_that_fails_once_goes_on_from_its_checkpoint(write_study: Any, t
         '[study]\nbase = "base.toml"\n', more=fragile(path, how="die", mark=str(tmp_path / "mark"))
     )
     watcher = Watcher()
-    outcome = run_study(path, tmp_path / "out", view=watcher)
+    outcome = run_study(path, tmp_path / "out", progress=watcher)
     assert len(outcome.complete) == 1
     assert len(watcher.failed) == 1
     manifest = json.loads(
@@ -145,7 +145,7 @@ def test_a_trial_that_keeps_failing_is_reported_and_stops_nobody(write_study: An
     path = write_study(study)
     write_study(study, more=fragile(path, round_index=99))
     watcher = Watcher()
-    outcome = run_study(path, tmp_path / "out", StudyChoices(workers=2), view=watcher)
+    outcome = run_study(path, tmp_path / "out", StudyChoices(workers=2), progress=watcher)
     assert [trial.case for trial in outcome.complete] == ["good"]
     assert [(trial.case, message) for trial, message in outcome.failed] == [
         ("bad", "ZeroDivisionError: a model of my own is wrong")
@@ -249,7 +249,7 @@ def test_a_folder_that_cannot_hold_results_is_refused_before_anything_runs(
     }[place]
     watcher = Watcher()
     with pytest.raises(RunFolderError, match="choose another with --out"):
-        run_study(write_study(STUDY), out, view=watcher)
+        run_study(write_study(STUDY), out, progress=watcher)
     assert watcher.started == []
 
 

@@ -146,7 +146,7 @@ def test_a_worker_killed_in_the_middle_loses_nothing(
         out / "trials", lambda manifest: os.kill(manifest["sessions"][-1]["pid"], signal.SIGKILL)
     )
     choices = StudyChoices(executor="ray", address=cluster.address, results="shared")
-    outcome = run_study(write_study(STUDY, rounds=ROUNDS), out, choices, view=watcher)
+    outcome = run_study(write_study(STUDY, rounds=ROUNDS), out, choices, progress=watcher)
     assert len(outcome.complete) == 4
     assert len(watcher.failures) == 1
     assert "lost by the cluster" in watcher.failures[0]
@@ -176,7 +176,7 @@ def test_a_node_removed_in_the_middle_loses_nothing(
         write_study(STUDY.replace("seeds = 2", "seeds = 2\nretries = 5"), rounds=ROUNDS),
         out,
         choices,
-        view=watcher,
+        progress=watcher,
     )
     assert len(outcome.complete) == 4
     assert outcome.failed == ()
@@ -208,7 +208,7 @@ def test_a_trial_that_fails_goes_on_elsewhere_from_its_checkpoint(
     write_study(study, rounds=8, more=more)
     out = tmp_path / "out"
     watcher = Disturber(out, None)
-    outcome = run_study(path, out, StudyChoices(executor="ray", address=cluster.address), view=watcher)
+    outcome = run_study(path, out, StudyChoices(executor="ray", address=cluster.address), progress=watcher)
     assert len(outcome.complete) == 1
     assert "ZeroDivisionError: once" in watcher.failures[0]
     manifest = json.loads((out / read_study(out)["trials"][0]["folder"] / "run.json").read_text())

@@ -1,0 +1,38 @@
+"""`fdsim show`: a run's summary table, or its progress if still running."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fdsim.cli.options import RunDir
+
+if TYPE_CHECKING:
+    from fdsim.telemetry.reader import Run
+
+
+def show(run: RunDir) -> None:
+    """Show a run's summary table, or its progress if still running."""
+    from rich.console import Console
+
+    from fdsim.inspect.summary import print_summary
+    from fdsim.telemetry.reader import open_run
+
+    opened, console = open_run(run), Console()
+    console.print(f"{run}: {_status(opened)}", markup=False, highlight=False, soft_wrap=True)
+    for label, facts in opened.manifest["strategies"].items():
+        if facts.get("message"):
+            console.print(f"{label}: {facts['message']}", markup=False, highlight=False, soft_wrap=True)
+    if any(opened.progress.values()):
+        print_summary(run, console)
+
+
+def _status(run: Run) -> str:
+    facts = run.manifest
+    text = f"{run.status}, {rounds_done(run)} rounds"
+    return f"{text} ({facts['message']})" if facts.get("message") else text
+
+
+def rounds_done(run: Run) -> str:
+    """Rounds done of all there are, over all strategies."""
+    progress = run.progress
+    return f"{sum(progress.values())}/{run.manifest['rounds'] * len(progress)}"

@@ -1,0 +1,18 @@
+"""`fdsim validate`: check a scenario file without running it."""
+
+from __future__ import annotations
+
+import typer
+
+from fdsim.cli.options import Overrides, ScenarioFile
+
+
+def validate(scenario: ScenarioFile, sets: Overrides = None) -> None:
+    """Check a scenario file without running anything."""
+    from fdsim.prepare import prepare
+    from fdsim.scenario import load_scenario
+
+    loaded = load_scenario(scenario, sets or [])
+    prepare(loaded)
+    labels = ", ".join(strategy.label for strategy in loaded.strategies)
+    typer.echo(f"{scenario}: valid. {loaded.clients} clients, {loaded.rounds} rounds, strategies: {labels}")

@@ -1,0 +1,57 @@
+"""A scenario as dotted keys, and which of them changed since a run began."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fdsim.errors import RunFolderError
+
+if TYPE_CHECKING:
+    from fdsim.scenario import Scenario
+
+#: Changed keys that a message names.
+_MOST_SHOWN = 8
+
+
+def read_keys(folder: Path) -> dict[str, Any]:
+    """Return the scenario of a run as dotted keys, without importing anything it names."""
+    path = folder / "scenario.toml"
+    try:
+        return flat(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise RunFolderError(str(path), f"the file is damaged ({error})") from None
+
+
+def refuse_change(folder: Path, recorded_hash: str, scenario: Scenario) -> None:
+    """Raise an error that names the changed keys when the run in `folder` is of another scenario."""
+    if recorded_hash == scenario.content_hash:
+        return
+    old, new = read_keys(folder), flat(scenario.as_tables())
+    changed = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
+    what = ", ".join(f"{key} ({_shown(old, key)} → {_shown(new, key)})" for key in changed[:_MOST_SHOWN])
+    if len(changed) > _MOST_SHOWN:
+        what += f" and {len(changed) - _MOST_SHOWN} more"
+    raise RunFolderError(
+        str(folder),
+        f"the scenario has changed since the run began: {what or 'a file or class it names'}",
+        "undo the change to resume, choose another --out, or start over with --force",
+    )
+
+
+def _shown(table: dict[str, Any], key: str) -> str:
+    return repr(table[key]) if key in table else "absent"
+
+
+def flat(table: Any, prefix: str = "") -> dict[str, Any]:
+    """Return a nested table as dotted keys: {"net.kind": "mlp", "strategies[0].kind": "fdms", …}."""
+    if isinstance(table, dict) and table:
+        return {
+            k: v
+            for key, item in table.items()
+            for k, v in flat(item, f"{prefix}.{key}" if prefix else key).items()
+        }
+    if isinstance(table, list) and any(isinstance(item, dict) for item in table):
+        return {k: v for i, item in enumerate(table) for k, v in flat(item, f"{prefix}[{i}]").items()}
+    return {prefix: table}
