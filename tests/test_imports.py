@@ -36,6 +36,9 @@ LAYERS: list[set[str]] = [
 ALLOWED = {
     # A run's scenario is read when somebody asks for it; everything else about a run is read without.
     ("telemetry.reader", "scenario"),
+    # The scenario that a run folder writes down: for annotations only.
+    ("telemetry.folder", "scenario"),
+    ("telemetry.scenario_keys", "scenario"),
 }
 
 #: Parts that must run without a package of other people's, also inside functions.
