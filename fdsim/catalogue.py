@@ -164,6 +164,22 @@ def kind_of(component: type[Component]) -> str:
     return next((name for name, target in names.items() if target == path), path)
 
 
+def merge(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
+    """Lay one layer over another: tables merge key by key (unless `kind` changes), all else is replaced."""
+    merged = dict(base)
+    for key, value in top.items():
+        below = merged.get(key)
+        if (
+            isinstance(value, dict)
+            and isinstance(below, dict)
+            and value.get("kind", below.get("kind")) == below.get("kind")
+        ):
+            merged[key] = merge(below, value)
+        else:
+            merged[key] = value
+    return merged
+
+
 def import_also_from(folder: Path) -> None:
     """Let `module:Class` kinds be found in `folder`, after everything that is found already."""
     if str(folder) not in sys.path:

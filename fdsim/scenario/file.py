@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fdsim.catalogue import merge
 from fdsim.errors import ScenarioError
 
 
@@ -84,22 +85,6 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
         )
         remedy = f"the line reads: {shown}" if shown else ""
         raise ScenarioError(str(path), f"not valid TOML: {error}", remedy) from None
-
-
-def merge(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
-    """Lay one layer over another: tables merge key by key (unless `kind` changes), all else is replaced."""
-    merged = dict(base)
-    for key, value in top.items():
-        below = merged.get(key)
-        if (
-            isinstance(value, dict)
-            and isinstance(below, dict)
-            and value.get("kind", below.get("kind")) == below.get("kind")
-        ):
-            merged[key] = merge(below, value)
-        else:
-            merged[key] = value
-    return merged
 
 
 def override(tables: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:

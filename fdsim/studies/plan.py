@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import tomli_w
 
+from fdsim.catalogue import merge
 from fdsim.errors import InputError, ScenarioError
 from fdsim.prepare import Prepared, prepare
 from fdsim.scenario import Scenario, parse_scenario
-from fdsim.scenario.file import merge, with_value
+from fdsim.scenario.file import with_value
 from fdsim.scenario.problems import scenario_error
 from fdsim.strategies.base import Federation
 from fdsim.studies.study_file import Settings, StudyFile

@@ -26,9 +26,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError, field_validator, model_validator
 
-from fdsim.catalogue import Table, import_also_from
+from fdsim.catalogue import Table, import_also_from, merge
 from fdsim.errors import ScenarioError
-from fdsim.scenario.file import Layers, merge, override, read_layers, toml_value
+from fdsim.scenario.file import Layers, override, read_layers, toml_value
 from fdsim.scenario.problems import scenario_error
 
 Settings = dict[str, Any]

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, PositiveInt, model_validator
 
-from fdsim.catalogue import Chosen, Table
+from fdsim.catalogue import Chosen, Table, merge
 from fdsim.devices.config.outages import Crash
-from fdsim.devices.config.profiles import merged, profile
+from fdsim.devices.config.profiles import profile
 from fdsim.devices.models.battery import Battery
 from fdsim.devices.models.compute import Compute
 from fdsim.devices.models.connectivity import Connectivity
@@ -17,6 +17,8 @@ from fdsim.errors import InputError
 
 Watts = Annotated[float, Field(ge=0, le=2000)]
 Soc = Annotated[float, Field(ge=0, le=1)]
+#: The tables of a group that carry a kind, which may be written as the bare kind.
+_WITH_KIND = ("battery", "connectivity", "usage", "compute")
 
 
 class Power(Table):
@@ -76,8 +78,9 @@ class DeviceGroup(Table):
             base = profile(str(name))
         except InputError as error:
             raise ValueError(error.problem) from None
-        # A component that is already built stands for itself; tables are laid over the profile's.
-        return merged(base, value)
+        bare = {key: {"kind": value[key]} for key in _WITH_KIND if isinstance(value.get(key), str)}
+        # A component that is already built replaces the profile's; a table is merged into it.
+        return merge(base, {**value, **bare})
 
     @model_validator(mode="after")
     def _possible(self) -> DeviceGroup:

@@ -1,4 +1,4 @@
-"""The library of device profiles: tables of profiles.toml that a fleet group starts from and overrides."""
+"""The device profiles of profiles.toml: tables that a fleet group starts from and overrides."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from fdsim.catalogue import nearest
+from fdsim.catalogue import merge, nearest
 from fdsim.errors import ScenarioError
 
 #: Keys of a profile that are not fields of a device group.
 _ABOUT = ("about", "like", "source")
-#: The tables of a group that carry a kind.
-CHOSEN = ("battery", "connectivity", "usage", "compute")
 
 
 @cache
@@ -25,7 +23,7 @@ def _library() -> dict[str, dict[str, Any]]:
 
 
 def names() -> list[str]:
-    """The names of all profiles."""
+    """Return the names of all profiles."""
     return list(_library())
 
 
@@ -43,33 +41,14 @@ def _raw(name: str) -> dict[str, Any]:
 
 
 def profile(name: str) -> dict[str, Any]:
-    """The fields of a device group that a profile sets, as plain tables."""
+    """Return the fields of a device group that a profile sets, as plain tables."""
     table = _raw(name)
     own = {key: value for key, value in table.items() if key not in _ABOUT}
-    return merged(profile(table["like"]), own) if "like" in table else own
+    return merge(profile(table["like"]), own) if "like" in table else own
 
 
 def sources(name: str) -> dict[str, str]:
-    """Where a profile's numbers come from: dotted key (or the start of one) → source."""
+    """Return where a profile's numbers come from: dotted key (or the start of one) → source."""
     table = _raw(name)
     inherited = sources(table["like"]) if "like" in table else {}
     return {**inherited, **table.get("source", {})}
-
-
-def merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """Lay own tables over a base's, key by key; a table of another kind replaces the whole one."""
-    result = dict(base)
-    for key, value in own.items():
-        below = result.get(key)
-        if key in CHOSEN and isinstance(value, str):
-            value = {"kind": value}
-        same_kind = (
-            isinstance(below, dict)
-            and isinstance(value, dict)
-            and value.get("kind", below.get("kind")) == below.get("kind")
-        )
-        if same_kind:
-            result[key] = merged(result[key], value)
-        else:
-            result[key] = value
-    return result

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from fdsim.catalogue import nearest
 from fdsim.devices.config.fleet import DeviceGroup
 from fdsim.devices.config.outages import Cell, Outage
@@ -31,11 +29,6 @@ class SimulationConfig:
     def devices(self) -> int:
         """The number of devices K."""
         return sum(group.count for group in self.fleet)
-
-    @property
-    def group_of_device(self) -> np.ndarray:
-        """[K] the index of each device's group."""
-        return np.repeat(np.arange(len(self.fleet)), [group.count for group in self.fleet])
 
 
 def check(config: SimulationConfig) -> None:
