@@ -16,7 +16,7 @@ import simpy
 from fdsim.devices.config.fleet import DeviceGroup
 from fdsim.devices.config.server import Server
 from fdsim.devices.config.simulation import SimulationConfig
-from fdsim.devices.engine import gc_pause as collector
+from fdsim.devices.engine import gc_pause
 from fdsim.devices.engine.world import World
 from fdsim.rng import stream
 from fdsim.workload import NetCost, Workload
@@ -110,14 +110,14 @@ def _one_day(devices: int, rounds: int, selection: dict[str, Any]) -> tuple[int,
     world = World(SimulationConfig((group,), server, small_work(devices), rounds, 1))
     built = time.process_time()
     events = 0
-    with collector.kept_apart():
+    with gc_pause.frozen():
         for round_index in range(rounds):
             made = world.next_round(round_index)
             # Each client asked checks in and ends somehow; the code of its last phase counts the phases it began.
             events += 2 * len(made.selected) + int(made.phase[made.selected].sum())
         world.live_until(DAY_S)
         lived = time.process_time()
-    events += sum(process.device.changes for process in world.processes)
+    events += sum(device.changes for device in world.devices)
     return events, built - start, lived - built
 
 

@@ -106,8 +106,7 @@ def test_energy_is_conserved(config: SimulationConfig) -> None:
     world = World(config, lambda *event: log.append(event))
     for round_index in range(config.rounds):
         world.env.run(until=world.env.process(world.serve(round_index)))
-    for process in world.processes:
-        device = process.device
+    for device in world.devices:
         if device.battery.kind == "mains":
             continue
         rows = [(t, what, value) for t, client, what, value in log if client == device.client]

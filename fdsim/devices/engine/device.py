@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 
 from fdsim.devices.engine.battery_state import BatteryState
+from fdsim.devices.engine.shared_cell import SharedCell
 from fdsim.devices.engine.surroundings import OnEvent
 from fdsim.trace import Cause, Network, Phase
 
@@ -33,7 +34,11 @@ _UNPLUGGED = Cause.unplugged
 class Device(BatteryState):
     """One simulated device."""
 
-    __slots__ = ()
+    __slots__ = ("cell", "free_frac", "work")
+
+    cell: SharedCell | None
+    work: float
+    free_frac: float
 
     # -- what it is like now
 
@@ -98,11 +103,6 @@ class Device(BatteryState):
         if then_s >= self._bound_s:
             self._find_level()
         return then_s < self._bound_s
-
-    @property
-    def watched(self) -> bool:
-        """Whether somebody wants to be told of every change."""
-        return self._log is not None
 
     def _pass_screens(self, to_s: float) -> None:
         """Live through changes of the screen, the most frequent ones, until something else comes.
