@@ -107,7 +107,7 @@ def test_energy_is_conserved(config: SimulationConfig) -> None:
     for round_index in range(config.rounds):
         world.env.run(until=world.env.process(world.serve(round_index)))
     for device in world.devices:
-        if device.battery.kind == "mains":
+        if device.battery.model.kind == "mains":
             continue
         rows = [(t, what, value) for t, client, what, value in log if client == device.client]
         states = _states(rows)
@@ -115,9 +115,9 @@ def test_energy_is_conserved(config: SimulationConfig) -> None:
         for (t0, load_w, soc0, plugged0), (t1, _, soc1, _) in pairwise(states):
             if not plugged0:
                 drained += load_w * (t1 - t0)
-                kept += (soc0 - soc1) * device.full_j
-        assert kept == pytest.approx(drained, rel=1e-6, abs=1e-6 * device.full_j)
-        assert device.spent_j >= 0
+                kept += (soc0 - soc1) * device.battery.full_j
+        assert kept == pytest.approx(drained, rel=1e-6, abs=1e-6 * device.battery.full_j)
+        assert device.battery.spent_j >= 0
 
 
 def _states(rows: list[tuple[float, str, float]]) -> list[tuple[float, float, float, bool]]:
@@ -143,15 +143,15 @@ def test_charging_follows_the_battery_and_the_books_balance(name: str, seed: int
     """Charge at the end = charge at the start + what the charger gave − what was spent, to 1e-6 relative."""
     group = DeviceGroup.model_validate({"profile": name, "count": 1})
     device = Device(0, group, Eligibility(), ClientStreams(seed, 1), outages=[])
-    start_j, given_j = device.charge_j, 0.0
+    start_j, given_j = device.battery.charge_j, 0.0
     while device.next_s < 86_400:
-        flow, before_j, then_s = device.flow, device.charge_j, device.t_s
+        flow, before_j, then_s = device.battery.flow, device.battery.charge_j, device.battery.t_s
         device.advance(device.next_s)
         if flow.plugged:
-            given_j += _given(device, before_j, device.t_s - then_s, flow)
-    balance_j = start_j + given_j - device.spent_j
-    moved_j = start_j + given_j + device.spent_j
-    assert device.charge_j == pytest.approx(balance_j, abs=1e-6 * moved_j)
+            given_j += _given(device, before_j, device.battery.t_s - then_s, flow)
+    balance_j = start_j + given_j - device.battery.spent_j
+    moved_j = start_j + given_j + device.battery.spent_j
+    assert device.battery.charge_j == pytest.approx(balance_j, abs=1e-6 * moved_j)
 
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(24)
@@ -162,7 +162,7 @@ def _given(device: Device, charge_j: float, time_s: float, flow: Flow) -> float:
 
     A battery that stays full takes the load and nothing more.
     """
-    battery: Any = device.battery
+    battery: Any = device.battery.model
     rest_s = 0.0
     if battery.charge_power_w(1.0) >= flow.load_w:
         rest_s = max(0.0, time_s - battery.time_to_level(charge_j, flow.full_j, flow))

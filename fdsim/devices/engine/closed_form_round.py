@@ -14,10 +14,10 @@ Ends = tuple[float, float, float]
 
 def closed_form_ends(device: Device, request: RoundRequest) -> Ends | None:
     """Return when the three phases end if the round is undisturbed, or None if something might disturb it."""
-    link = device.link
+    link = device.surroundings.link
     shake_s = device.group.handshakes * link.rtt_s
     rate, steady_s = training_rate(device, 0.0)
-    down_s = device.t_s + shake_s + 8.0 * request.bytes_down / link.down_bps
+    down_s = device.battery.t_s + shake_s + 8.0 * request.bytes_down / link.down_bps
     train_s = device.work / rate
     end_s = down_s + train_s + shake_s + 8.0 * request.bytes_up / link.up_bps
     if train_s < steady_s and end_s < request.deadline_s and device.nothing_before(end_s):

@@ -123,7 +123,7 @@ class LocalRound:
         `left` is in bits of a transfer or in the compute model's unit of work.
         """
         env, device, request, deadline_s = self._env, self._device, self._request, self._request.deadline_s
-        link, shake_s, seen = device.link, handshake_s(device, phase), -1
+        link, shake_s, seen = device.surroundings.link, handshake_s(device, phase), -1
         lapse: Cause | None = None
         while True:
             now_s = self._now_s
@@ -155,16 +155,16 @@ class LocalRound:
                 left = max(0.0, left - rate * (elapsed_s - shaken_s))
             if closed:
                 return left, _DEADLINE
-            if device.link is not link:
+            if device.surroundings.link is not link:
                 # A new session starts with new round trips.
-                link, shake_s = device.link, handshake_s(device, phase)
+                link, shake_s = device.surroundings.link, handshake_s(device, phase)
 
     def _pace(self, phase: Phase) -> tuple[float, float, float]:
         """Return (rate of work, seconds until the device throttles, power that the work adds in W)."""
         device = self._device
         power_w = phase_powers_w(device)[phase - _DOWNLOAD]
         if phase is not _TRAIN:
-            bps = device.link.down_bps if phase is _DOWNLOAD else device.link.up_bps
+            bps = device.surroundings.link.down_bps if phase is _DOWNLOAD else device.surroundings.link.up_bps
             return bps if device.cell is None else min(bps, device.cell.portion_bps(phase)), INF, power_w
         rate, steady_s = training_rate(device, self._hot_s)
         if self._now_s + steady_s == self._now_s:
@@ -176,21 +176,21 @@ class LocalRound:
 
 def handshake_s(device: Device, phase: Phase) -> float:
     """Return the time of a transfer's round trips before its first byte."""
-    return 0.0 if phase is _TRAIN else device.group.handshakes * device.link.rtt_s
+    return 0.0 if phase is _TRAIN else device.group.handshakes * device.surroundings.link.rtt_s
 
 
 def training_rate(device: Device, hot_s: float) -> tuple[float, float]:
     """Return (work per second after `hot_s` of training, seconds until the device throttles)."""
     compute = device.group.compute
     pace, steady_s = compute.pace(hot_s)
-    screen = 1.0 - compute.screen_load_frac if device.screen_on else 1.0
+    screen = 1.0 - compute.screen_load_frac if device.surroundings.screen_on else 1.0
     return device.speed * pace * screen * device.free_frac, steady_s
 
 
 def phase_powers_w(device: Device) -> tuple[float, float, float]:
     """Return what download, training and upload add to the load on the present network, W."""
     radio, train_w = device.group.radio, device.group.power.train_w
-    if device.link.network is _CELLULAR:
+    if device.surroundings.link.network is _CELLULAR:
         return radio.cellular_rx_w, train_w, radio.cellular_tx_w
     return radio.wifi_rx_w, train_w, radio.wifi_tx_w
 

@@ -57,23 +57,23 @@ class RoundLedger:
             device.free_frac = 1.0 - device.group.compute.load(device.rng)
             return True
         device.note("dropped", float(cause))
-        network = device.link.network if device.online else _NO_NETWORK
-        self.refused += pack_refused(device.client, cause, network, device.charge_j / device.full_j)
+        network = device.surroundings.link.network if device.online else _NO_NETWORK
+        self.refused += pack_refused(device.client, cause, network, device.soc)
         return False
 
     def call(self, device: Device) -> None:
         """Leave the round of a device that has checked in to the world's clock."""
         self.called[device.client] = LocalRoundResult(
-            self.request.start_s, device.charge_j / device.full_j, device.link.network
+            self.request.start_s, device.soc, device.surroundings.link.network
         )
 
     def complete(self, device: Device, ends_s: Ends) -> None:
         """Let a device that has checked in live through its closed-form round, and settle it."""
-        soc_start = device.charge_j / device.full_j
+        soc_start = device.soc
         energy_j = live_through(device, self.request.start_s, ends_s)
-        soc_end = device.charge_j / device.full_j
+        soc_end = device.soc
         self.completed += pack_completed(
-            device.client, device.link.network, soc_start, soc_end, *ends_s, energy_j
+            device.client, device.surroundings.link.network, soc_start, soc_end, *ends_s, energy_j
         )
 
     def last_end_s(self) -> float:

@@ -55,7 +55,8 @@ def lived(made: SimulationConfig) -> list[Any]:
     for round_index in range(made.rounds):
         found += [*vars(alive.next_round(round_index)).values(), float(alive.env.now)]
     for device in alive.devices:
-        found += [device.t_s, device.charge_j, device.spent_j, device.changes, device.next_s]
+        battery = device.battery
+        found += [battery.t_s, battery.charge_j, battery.spent_j, device.changes, device.next_s]
     return found
 
 
@@ -103,7 +104,7 @@ def test_the_few_asked_are_lived_through_and_nobody_else() -> None:
     made = config({"selection": {"kind": "random", "clients_per_round": 1}}, rounds=2)
     alive = World(dataclasses.replace(made, workload=workload(50)))
     asked = {int(alive.next_round(index).selected[0]) for index in range(2)}
-    assert {device.client for device in alive.devices if device.t_s > 0.0} <= asked
+    assert {device.client for device in alive.devices if device.battery.t_s > 0.0} <= asked
 
 
 def test_rows_are_packed_as_they_are_read() -> None:
