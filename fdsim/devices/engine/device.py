@@ -20,10 +20,8 @@ from fdsim.devices.engine.shared_cell import SharedCell
 from fdsim.devices.engine.surroundings import OnEvent, OutageState, Surroundings
 from fdsim.devices.models.battery import Flow
 from fdsim.rng import ClientStreams
-from fdsim.trace import Cause, Network, Phase
 
 INF = math.inf
-_CHECK_IN, _TRAIN, _WIFI = Phase.check_in, Phase.train, Network.wifi
 
 
 class Device:
@@ -83,41 +81,6 @@ class Device:
     def soc(self) -> float:
         """State of charge, 0..1."""
         return self.battery.charge_j / self.battery.full_j
-
-    @property
-    def online(self) -> bool:
-        """Whether the device is on a network that works."""
-        link = self.surroundings.link
-        return link.online and not self.battery.empty and not self.surroundings.taken(link.network.name)
-
-    def obstacle(self, phase: Phase) -> Cause | None:
-        """Return what keeps the device from working in a phase, the gravest first, or None.
-
-        The link matters at check-in, download and upload; during training only if it must be unmetered.
-        """
-        rule, battery, around = self.rule, self.battery, self.surroundings
-        link = around.link
-        if around.crashed:
-            return Cause.crashed
-        if battery.empty:
-            return Cause.battery_empty
-        if phase is not _TRAIN or rule.requires_unmetered:
-            if not link.online:
-                return Cause.offline if phase is _CHECK_IN else Cause.link_lost
-            if around.outages and around.taken(link.network.name):
-                return Cause.outage
-        if battery.charge_j < battery.low_soc * battery.full_j:
-            return Cause.battery_low
-        if rule.requires_charging:
-            if not (around.charger_on or battery.topping_up):
-                return Cause.unplugged
-            if around.taken("power"):
-                return Cause.outage
-        if rule.requires_unmetered and link.network is not _WIFI:
-            return Cause.metered
-        if rule.requires_idle and around.screen_on:
-            return Cause.in_use
-        return None
 
     def nothing_before(self, then_s: float) -> bool:
         """Return whether nothing about the device changes up to and including a time, whatever it works at."""

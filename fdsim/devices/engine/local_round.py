@@ -15,6 +15,7 @@ from typing import Any
 import simpy
 
 from fdsim.devices.engine.device import Device
+from fdsim.devices.engine.eligible import obstacle
 from fdsim.trace import NONE, Cause, Network, Phase
 
 INF = math.inf
@@ -128,7 +129,7 @@ class LocalRound:
         while True:
             now_s = self._now_s
             if device.changes != seen:
-                seen, lapse = device.changes, device.obstacle(phase)
+                seen, lapse = device.changes, obstacle(device, phase)
                 if lapse is not None and (not request.pause_on_lapse or lapse in FATAL):
                     return left, lapse
             if now_s >= deadline_s - SAME_S:

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from fdsim.devices.config.simulation import SimulationConfig
-from fdsim.devices.engine.closed_form_round import closed_form_ends
 from fdsim.devices.engine.device import Device
-from fdsim.devices.engine.round_ledger import RoundLedger
+from fdsim.devices.engine.local_round import RoundRequest, phase_powers_w, training_rate, work_energy_j
+from fdsim.devices.engine.round_ledger import RoundLedger, pack_completed
 
 #: The most rounds that a device lives through at once, and the most rows that wait for their rounds (14 or 53 B each).
 MOST_ROUNDS, MOST_ROWS = 64, 5_000_000
@@ -27,6 +27,9 @@ MOST_ROUNDS, MOST_ROWS = 64, 5_000_000
 OnPart = Callable[[float, float | None], None]
 #: Devices between two such messages.
 PART = 2000
+
+#: When download, training and upload of a round end.
+Ends = tuple[float, float, float]
 
 
 def is_possible(config: SimulationConfig) -> bool:
@@ -95,4 +98,34 @@ class Lookahead:
                 ledger.call(device)
                 self._later[client] = rounds[place + 1 :]
                 return
-            ledger.complete(device, ends_s)
+            _complete(ledger, device, ends_s)
+
+
+def closed_form_ends(device: Device, request: RoundRequest) -> Ends | None:
+    """Return when the three phases end if nothing disturbs the round, or None if something might.
+
+    Then the round needs no clock: its closed form gives what the race would give, to the last bit.
+    """
+    link = device.surroundings.link
+    shake_s = device.group.handshakes * link.rtt_s
+    rate, steady_s = training_rate(device, 0.0)
+    down_s = device.battery.t_s + shake_s + 8.0 * request.bytes_down / link.down_bps
+    train_s = device.work / rate
+    end_s = down_s + train_s + shake_s + 8.0 * request.bytes_up / link.up_bps
+    if train_s < steady_s and end_s < request.deadline_s and device.nothing_before(end_s):
+        return down_s, down_s + train_s, end_s
+    return None
+
+
+def _complete(ledger: RoundLedger, device: Device, ends_s: Ends) -> None:
+    """Let a device live through its undisturbed round, and settle it."""
+    soc_start, start_s, (down_s, train_s, end_s) = device.soc, ledger.request.start_s, ends_s
+    down_w, train_w, up_w = phase_powers_w(device)
+    device.work_through(((down_w, down_s), (train_w, train_s), (up_w, end_s)))
+    energy_j = (
+        work_energy_j(device, down_w, down_s - start_s)
+        + work_energy_j(device, train_w, train_s - down_s)
+        + work_energy_j(device, up_w, end_s - train_s)
+    )
+    network = device.surroundings.link.network
+    ledger.completed += pack_completed(device.client, network, soc_start, device.soc, *ends_s, energy_j)

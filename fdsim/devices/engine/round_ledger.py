@@ -12,10 +12,10 @@ from struct import Struct
 
 import numpy as np
 
-from fdsim.devices.engine.closed_form_round import Ends, live_through
 from fdsim.devices.engine.device import Device
+from fdsim.devices.engine.eligible import obstacle, working_network
 from fdsim.devices.engine.local_round import LocalRoundResult, RoundRequest
-from fdsim.trace import NONE, Network, Outcome, Phase, TraceRound, blank_round
+from fdsim.trace import NONE, Outcome, Phase, TraceRound, blank_round
 
 #: Rows of clients refused at check-in: packed one by one, read as an array at the close.
 REFUSED = np.dtype([("client", "i4"), ("cause", "i1"), ("network", "i1"), ("soc", "f8")])
@@ -33,7 +33,7 @@ pack_completed = Struct("=ibdddddd").pack
 
 _RESULT_COLUMNS = tuple(column.name for column in fields(LocalRoundResult))
 _result_row = attrgetter(*_RESULT_COLUMNS)
-_CHECK_IN, _NO_NETWORK = Phase.check_in, Network.none
+_CHECK_IN = Phase.check_in
 
 
 @dataclass(slots=True)
@@ -51,29 +51,19 @@ class RoundLedger:
     def check_in(self, device: Device) -> bool:
         """Let a device live up to the start of the round; return whether it can take part, and settle it if not."""
         device.advance(self.request.start_s)
-        cause = device.obstacle(_CHECK_IN)
+        cause = obstacle(device, _CHECK_IN)
         device.note("check_in", float(self.request.round_index))
         if cause is None:
             device.free_frac = 1.0 - device.group.compute.load(device.rng)
             return True
         device.note("dropped", float(cause))
-        network = device.surroundings.link.network if device.online else _NO_NETWORK
-        self.refused += pack_refused(device.client, cause, network, device.soc)
+        self.refused += pack_refused(device.client, cause, working_network(device), device.soc)
         return False
 
     def call(self, device: Device) -> None:
         """Leave the round of a device that has checked in to the world's clock."""
         self.called[device.client] = LocalRoundResult(
             self.request.start_s, device.soc, device.surroundings.link.network
-        )
-
-    def complete(self, device: Device, ends_s: Ends) -> None:
-        """Let a device that has checked in live through its closed-form round, and settle it."""
-        soc_start = device.soc
-        energy_j = live_through(device, self.request.start_s, ends_s)
-        soc_end = device.soc
-        self.completed += pack_completed(
-            device.client, device.surroundings.link.network, soc_start, soc_end, *ends_s, energy_j
         )
 
     def last_end_s(self) -> float:

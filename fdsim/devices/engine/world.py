@@ -13,6 +13,7 @@ from fdsim.devices.config.outages import Timeline
 from fdsim.devices.config.simulation import SimulationConfig, check, hits
 from fdsim.devices.engine import gc_pause
 from fdsim.devices.engine.device import Device
+from fdsim.devices.engine.eligible import is_eligible
 from fdsim.devices.engine.local_round import (
     ROUND_CLOSED,
     LocalRound,
@@ -26,9 +27,7 @@ from fdsim.devices.engine.shared_cell import SharedCell
 from fdsim.devices.engine.surroundings import OnEvent, OutageState
 from fdsim.devices.models.spells import HOUR_S
 from fdsim.rng import ClientStreams, stream
-from fdsim.trace import NONE, Cause, Outcome, Phase, TraceRound
-
-_CHECK_IN = Phase.check_in
+from fdsim.trace import NONE, Cause, Outcome, TraceRound
 
 
 class World:
@@ -137,7 +136,7 @@ class World:
         if server.selection.pool == "eligible":
             for device in self.devices:
                 device.advance(self.env.now)
-            clients = clients[[device.obstacle(_CHECK_IN) is None for device in self.devices]]
+            clients = clients[[is_eligible(device) for device in self.devices]]
         target = server.selection.target(len(self.devices))
         wanted = min(len(clients), math.ceil(target * server.over_selection - 1e-9))
         return server.selection.choose(clients, wanted, stream(self.config.seed, "selection", round_index))
