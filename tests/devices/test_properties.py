@@ -31,7 +31,7 @@ def heavy(clients: int) -> Workload:
 
 
 @st.composite
-def settings_of_fleets(draw: st.DrawFn) -> SimulationConfig:
+def configs(draw: st.DrawFn) -> SimulationConfig:
     groups = []
     for name in draw(st.lists(st.sampled_from(names()), min_size=1, max_size=2)):
         fields: dict[str, Any] = {
@@ -67,7 +67,7 @@ def settings_of_fleets(draw: st.DrawFn) -> SimulationConfig:
 
 
 @settings(max_examples=40, deadline=None)
-@given(settings_of_fleets())
+@given(configs())
 def test_one_outcome_each_and_time_that_goes_on(config: SimulationConfig) -> None:
     last_s = 0.0
     for made in simulate(config):
@@ -82,21 +82,23 @@ def test_one_outcome_each_and_time_that_goes_on(config: SimulationConfig) -> Non
             <= made.round_start_s + config.server.deadline_s + 1e-6
         )
         last_s = made.round_end_s
-        asked = made.selected
-        assert (made.start_s[asked] <= made.end_s[asked]).all()
-        assert (made.end_s[asked] <= made.round_end_s + 1e-6).all()
+        selected = made.selected
+        assert (made.start_s[selected] <= made.end_s[selected]).all()
+        assert (made.end_s[selected] <= made.round_end_s + 1e-6).all()
         done = made.completed
         assert (made.phase[done] == Phase.upload).all()
         assert (made.progress[done] == 1).all()
         assert ((made.progress >= 0) & (made.progress <= 1)).all()
         assert (made.energy_j >= 0).all()
-        assert ((made.soc_end[asked] >= 0) & (made.soc_end[asked] <= 1 + 1e-6)).all()
+        assert ((made.soc_end[selected] >= 0) & (made.soc_end[selected] <= 1 + 1e-6)).all()
         spent_s = np.nansum([made.download_s, made.train_s, made.upload_s], axis=0)
-        np.testing.assert_allclose(spent_s[asked], (made.end_s - made.start_s)[asked], atol=1e-2, rtol=1e-5)
+        np.testing.assert_allclose(
+            spent_s[selected], (made.end_s - made.start_s)[selected], atol=1e-2, rtol=1e-5
+        )
 
 
 @settings(max_examples=25, deadline=None)
-@given(settings_of_fleets())
+@given(configs())
 def test_energy_is_conserved(config: SimulationConfig) -> None:
     """The event log's loads and chargers, put through each battery once more, give the charges it tells of.
 
@@ -158,7 +160,7 @@ NODES, WEIGHTS = np.polynomial.legendre.leggauss(24)
 
 
 def _given(device: Device, charge_j: float, time_s: float, flow: Flow) -> float:
-    """What the charger delivered: the power the law accepts at each charge, integrated numerically.
+    """What the charger delivered: the power the battery accepts at each charge, integrated numerically.
 
     A battery that stays full takes the load and nothing more.
     """
@@ -166,7 +168,7 @@ def _given(device: Device, charge_j: float, time_s: float, flow: Flow) -> float:
     rest_s = 0.0
     if battery.charge_power_w(1.0) >= flow.load_w:
         rest_s = max(0.0, time_s - battery.time_to_level(charge_j, flow.full_j, flow))
-    # The law bends at the taper and at the floor: integrate between the bends.
+    # The charging power bends at the taper and at the floor: integrate between the bends.
     bends = [0.0, time_s - rest_s]
     for soc in (battery.taper_soc, battery.taper_soc + (1 - battery.floor_frac) * (1 - battery.taper_soc)):
         bends.append(min(time_s - rest_s, battery.time_to_level(charge_j, soc * flow.full_j, flow)))

@@ -139,7 +139,7 @@ class World:
             clients = clients[[is_eligible(device) for device in self.devices]]
         target = server.selection.target(len(self.devices))
         wanted = min(len(clients), math.ceil(target * server.over_selection - 1e-9))
-        return server.selection.choose(clients, wanted, stream(self.config.seed, "selection", round_index))
+        return server.selection.select(clients, wanted, stream(self.config.seed, "selection", round_index))
 
     def _run_called(self, ledger: RoundLedger, wanted: int) -> Generator[simpy.Event, Any, None]:
         """Run the local rounds of all called, until as many as wanted have reported or all have ended."""
