@@ -43,11 +43,11 @@ def _must(kept: bool, promise: str, found: object = "") -> None:
 
 def _same_twice(draw: Callable[[np.random.Generator], Iterable[object]], what: str) -> None:
     first, second = (list(islice(draw(stream(7, "contract")), 20)) for _ in range(2))
-    _must(first == second, f"{what} hangs on nothing but its fields and the generator it is given")
+    _must(first == second, f"{what} depends on nothing but its fields and the generator it is given")
 
 
 def check_battery(battery: Battery) -> None:
-    """Charge stays between empty and full, moves the right way, and is met when `time_to_level` says."""
+    """Check that the charge stays between empty and full, moves the right way, and meets a level when `time_to_level` says."""
     full_j = battery.full_j(0.0)
     _must(0.0 < full_j < math.inf, "full_j is positive and finite", full_j)
     _must(battery.full_j(100.0 * full_j) <= full_j, "a battery does not grow with age")
@@ -90,10 +90,10 @@ def _check_switches(spells: Iterable[Switch], what: str) -> None:
         _must(length_s > 0.0, f"a spell of the {what} has a length above 0", length_s)
 
 
-def check_connectivity(law: Connectivity) -> None:
-    """Spells have positive lengths, and online ones a network with rates."""
-    law = law.for_device(0, 7)
-    for spell in islice(law.spells(stream(7, "contract")), _SPELLS):
+def check_connectivity(link: Connectivity) -> None:
+    """Check that spells have positive lengths, and online ones a network with rates."""
+    link = link.for_device(0, 7)
+    for spell in islice(link.spells(stream(7, "contract")), _SPELLS):
         _must(spell.length_s > 0.0, "a spell has a length above 0", spell)
         if spell.online:
             _must(spell.network != Network.none, "an online spell has a network", spell)
@@ -102,33 +102,33 @@ def check_connectivity(law: Connectivity) -> None:
                 "an online spell has rates",
                 spell,
             )
-    _same_twice(law.spells, "connectivity")
+    _same_twice(link.spells, "connectivity")
 
 
-def check_usage(law: Usage) -> None:
-    """Spells of screen and charger have positive lengths."""
-    law = law.for_device(0, 7)
+def check_usage(usage: Usage) -> None:
+    """Check that spells of screen and charger have positive lengths."""
+    usage = usage.for_device(0, 7)
 
     def charger() -> Iterable[Switch]:
-        return law.charger(stream(7, "charger"))
+        return usage.charger(stream(7, "charger"))
 
-    _check_switches(law.screen(stream(7, "contract"), lambda: iter(charger())), "screen")
+    _check_switches(usage.screen(stream(7, "contract"), lambda: iter(charger())), "screen")
     _check_switches(charger(), "charger")
-    _same_twice(law.charger, "the charger")
-    _same_twice(lambda rng: law.screen(rng, lambda: iter(charger())), "the screen")
+    _same_twice(usage.charger, "the charger")
+    _same_twice(lambda rng: usage.screen(rng, lambda: iter(charger())), "the screen")
 
 
-def check_compute(law: Compute) -> None:
-    """More work takes longer, speeds are positive, and heat never makes a device faster."""
+def check_compute(compute: Compute) -> None:
+    """Check that more work takes longer, speeds are positive, and heat never makes a device faster."""
     cost = NetCost(forward_flops=1e6, depthwise_frac=0.2, parameters=1000)
     for client in range(20):
-        _must(0.0 < law.speed(stream(7, client)) < math.inf, "speed is positive and finite")
-        _must(0.0 <= law.load(stream(7, client)) < 1.0, "background load lies in [0, 1)")
-    _must(law.work(cost, 0) == 0.0, "no samples are no work")
-    _must(0.0 < law.work(cost, 10) < law.work(cost, 20), "more samples are more work")
+        _must(0.0 < compute.speed(stream(7, client)) < math.inf, "speed is positive and finite")
+        _must(0.0 <= compute.load(stream(7, client)) < 1.0, "background load lies in [0, 1)")
+    _must(compute.work(cost, 0) == 0.0, "no samples are no work")
+    _must(0.0 < compute.work(cost, 10) < compute.work(cost, 20), "more samples are more work")
     hot_s, last = 0.0, math.inf
     for _ in range(20):
-        pace, steady_s = law.pace(hot_s)
+        pace, steady_s = compute.pace(hot_s)
         _must(0.0 < pace <= last, "the pace is positive and does not rise with heat", pace)
         _must(steady_s > 0.0, "a pace holds for some time", steady_s)
         if steady_s == math.inf:
@@ -136,24 +136,27 @@ def check_compute(law: Compute) -> None:
         hot_s, last = hot_s + steady_s, pace
 
 
-def check_selection(law: Selection) -> None:
-    """Only candidates are chosen, each once, ascending, and no more than wanted by a law that counts."""
+def check_selection(selection: Selection) -> None:
+    """Check that only candidates are selected, each once, ascending."""
     for clients in (1, 7, 100):
-        target = law.target(clients)
+        target = selection.target(clients)
         _must(0 < target <= clients, f"the target of {clients} clients lies in 1..{clients}", target)
         candidates = np.arange(0, 2 * clients, 2)
-        chosen = law.choose(candidates, target, stream(7, "contract"))
-        _must(len(np.unique(chosen)) == len(chosen), "nobody is chosen twice")
-        _must(bool(np.isin(chosen, candidates).all()), "only candidates are chosen")
-        _must(bool((np.diff(chosen) > 0).all()), "the chosen ascend")
-        _must(len(law.choose(candidates[:0], 0, stream(7, "contract"))) == 0, "nobody is chosen of nobody")
+        selected = selection.select(candidates, target, stream(7, "contract"))
+        _must(len(np.unique(selected)) == len(selected), "no client is selected twice")
+        _must(bool(np.isin(selected, candidates).all()), "only candidates are selected")
+        _must(bool((np.diff(selected) > 0).all()), "the selected clients ascend")
+        _must(
+            len(selection.select(candidates[:0], 0, stream(7, "contract"))) == 0,
+            "of no candidates, none is selected",
+        )
 
 
 def check_participation(source: Participation, rounds: int = 5) -> None:
-    """Each round has exactly one outcome per client, a cause for every dropout, and time that goes on."""
+    """Check that each round has one outcome per client, a cause for every dropout, and a start not before the last."""
     setting = ParticipationSetting(rounds, 7, 60.0, np.arange(source.client_count) % 2)
     made = list(source.rounds(setting))
-    _must(len(made) == rounds, f"{rounds} rounds are made when {rounds} are asked for", len(made))
+    _must(len(made) == rounds, f"{rounds} rounds are made when {rounds} are requested", len(made))
     for index, r in enumerate(made):
         _must(r.round == index, "rounds count up from 0", r.round)
         _must(r.clients == source.client_count, "every client has a row", r.clients)
@@ -162,8 +165,8 @@ def check_participation(source: Participation, rounds: int = 5) -> None:
             bool(((r.cause != NONE) == (r.outcome == Outcome.dropped)).all()),
             "dropouts, and only they, have a cause",
         )
-        arrived = r.phase[r.outcome == Outcome.completed]
-        _must(bool((arrived == Phase.upload).all()), "who completed had come to the upload")
+        reached = r.phase[r.outcome == Outcome.completed]
+        _must(bool((reached == Phase.upload).all()), "clients that completed reached the upload")
         _must(index == 0 or r.round_start_s >= made[index - 1].round_start_s, "time goes on")
     again = list(source.rounds(setting))
     same = all(np.array_equal(a.outcome, b.outcome) for a, b in zip(made, again, strict=True))

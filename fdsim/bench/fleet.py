@@ -16,7 +16,7 @@ import simpy
 from fdsim.devices.config.fleet import DeviceGroup
 from fdsim.devices.config.server import Server
 from fdsim.devices.config.simulation import SimulationConfig
-from fdsim.devices.engine import gc_pause as collector
+from fdsim.devices.engine import gc_pause
 from fdsim.devices.engine.world import World
 from fdsim.rng import stream
 from fdsim.workload import NetCost, Workload
@@ -40,7 +40,7 @@ class FleetSpeed:
     bare_per_s: float
     """Events per second of a bare SimPy loop with as many processes."""
     peak_mb: float
-    """Most memory the process has had so far."""
+    """Peak memory of the process so far."""
 
     @property
     def events_per_s(self) -> float:
@@ -49,7 +49,7 @@ class FleetSpeed:
 
     @property
     def ratio(self) -> float:
-        """Our rate of events over that of the bare loop."""
+        """The fleet's rate of events over that of the bare loop."""
         return self.events_per_s / self.bare_per_s
 
     @property
@@ -59,12 +59,12 @@ class FleetSpeed:
 
 
 def scheduled(env: simpy.Environment) -> int:
-    """How many events an environment has scheduled so far."""
+    """Return how many events an environment has scheduled so far."""
     return next(copy.copy(env._eid))
 
 
 def bare_rate(processes: int, events: int = 400_000) -> float:
-    """Events per second of processor time of as many SimPy processes that do nothing but wait."""
+    """Return the events per second of processor time of as many SimPy processes that do nothing but wait."""
     env = simpy.Environment()
     waits_s = stream(1, "bench").lognormal(5.0, 1.5, 1024).tolist()
 
@@ -83,14 +83,14 @@ def bare_rate(processes: int, events: int = 400_000) -> float:
 
 
 def small_work(clients: int) -> Workload:
-    """A small convolutional net on a few hundred samples: seconds to a minute on a phone."""
+    """Return the work of a small convolutional net on a few hundred samples: seconds to a minute on a phone."""
     return Workload(NetCost(5e6, 0.0, 60_000), np.full(clients, 320.0), 240_000, 240_000)
 
 
 def fleet_speed(devices: int, *, rounds: int, selection: dict[str, Any], repeats: int = 1) -> FleetSpeed:
     """Let a fleet live for a day with some rounds, and count what an event log of it would list.
 
-    A machine is never quite quiet, so bare loop and fleet take turns, and the best time of each counts.
+    Other processes disturb the measurement, so bare loop and fleet take turns, and the best time of each counts.
     """
     bare_per_s, found = 0.0, []
     for _ in range(repeats):
@@ -110,18 +110,18 @@ def _one_day(devices: int, rounds: int, selection: dict[str, Any]) -> tuple[int,
     world = World(SimulationConfig((group,), server, small_work(devices), rounds, 1))
     built = time.process_time()
     events = 0
-    with collector.kept_apart():
+    with gc_pause.frozen():
         for round_index in range(rounds):
             made = world.next_round(round_index)
-            # Each client asked checks in and ends somehow; the code of its last phase counts the phases it began.
+            # Each selected client checks in and has an outcome; the code of its last phase counts the phases it began.
             events += 2 * len(made.selected) + int(made.phase[made.selected].sum())
         world.live_until(DAY_S)
         lived = time.process_time()
-    events += sum(process.device.changes for process in world.processes)
+    events += sum(device.changes for device in world.devices)
     return events, built - start, lived - built
 
 
-#: name → rounds a day and whom they ask.
+#: name → rounds a day and their selection.
 DAYS: dict[str, tuple[int, dict[str, Any]]] = {
     "living only": (0, {"kind": "all"}),
     "100 clients every half hour": (48, {"kind": "random", "clients_per_round": 100}),

@@ -1,1 +1,1 @@
-"""The fleet: laws, devices and server on a SimPy clock; never imports torch."""
+"""The fleet: device models, devices and a server on a SimPy clock; never imports torch."""

@@ -31,7 +31,7 @@ def heavy(clients: int) -> Workload:
 
 
 @st.composite
-def settings_of_fleets(draw: st.DrawFn) -> SimulationConfig:
+def configs(draw: st.DrawFn) -> SimulationConfig:
     groups = []
     for name in draw(st.lists(st.sampled_from(names()), min_size=1, max_size=2)):
         fields: dict[str, Any] = {
@@ -67,7 +67,7 @@ def settings_of_fleets(draw: st.DrawFn) -> SimulationConfig:
 
 
 @settings(max_examples=40, deadline=None)
-@given(settings_of_fleets())
+@given(configs())
 def test_one_outcome_each_and_time_that_goes_on(config: SimulationConfig) -> None:
     last_s = 0.0
     for made in simulate(config):
@@ -82,21 +82,23 @@ def test_one_outcome_each_and_time_that_goes_on(config: SimulationConfig) -> Non
             <= made.round_start_s + config.server.deadline_s + 1e-6
         )
         last_s = made.round_end_s
-        asked = made.selected
-        assert (made.start_s[asked] <= made.end_s[asked]).all()
-        assert (made.end_s[asked] <= made.round_end_s + 1e-6).all()
+        selected = made.selected
+        assert (made.start_s[selected] <= made.end_s[selected]).all()
+        assert (made.end_s[selected] <= made.round_end_s + 1e-6).all()
         done = made.completed
         assert (made.phase[done] == Phase.upload).all()
         assert (made.progress[done] == 1).all()
         assert ((made.progress >= 0) & (made.progress <= 1)).all()
         assert (made.energy_j >= 0).all()
-        assert ((made.soc_end[asked] >= 0) & (made.soc_end[asked] <= 1 + 1e-6)).all()
+        assert ((made.soc_end[selected] >= 0) & (made.soc_end[selected] <= 1 + 1e-6)).all()
         spent_s = np.nansum([made.download_s, made.train_s, made.upload_s], axis=0)
-        np.testing.assert_allclose(spent_s[asked], (made.end_s - made.start_s)[asked], atol=1e-2, rtol=1e-5)
+        np.testing.assert_allclose(
+            spent_s[selected], (made.end_s - made.start_s)[selected], atol=1e-2, rtol=1e-5
+        )
 
 
 @settings(max_examples=25, deadline=None)
-@given(settings_of_fleets())
+@given(configs())
 def test_energy_is_conserved(config: SimulationConfig) -> None:
     """The event log's loads and chargers, put through each battery once more, give the charges it tells of.
 
@@ -106,9 +108,8 @@ def test_energy_is_conserved(config: SimulationConfig) -> None:
     world = World(config, lambda *event: log.append(event))
     for round_index in range(config.rounds):
         world.env.run(until=world.env.process(world.serve(round_index)))
-    for process in world.processes:
-        device = process.device
-        if device.battery.kind == "mains":
+    for device in world.devices:
+        if device.battery.model.kind == "mains":
             continue
         rows = [(t, what, value) for t, client, what, value in log if client == device.client]
         states = _states(rows)
@@ -116,9 +117,9 @@ def test_energy_is_conserved(config: SimulationConfig) -> None:
         for (t0, load_w, soc0, plugged0), (t1, _, soc1, _) in pairwise(states):
             if not plugged0:
                 drained += load_w * (t1 - t0)
-                kept += (soc0 - soc1) * device.full_j
-        assert kept == pytest.approx(drained, rel=1e-6, abs=1e-6 * device.full_j)
-        assert device.spent_j >= 0
+                kept += (soc0 - soc1) * device.battery.full_j
+        assert kept == pytest.approx(drained, rel=1e-6, abs=1e-6 * device.battery.full_j)
+        assert device.battery.spent_j >= 0
 
 
 def _states(rows: list[tuple[float, str, float]]) -> list[tuple[float, float, float, bool]]:
@@ -144,30 +145,30 @@ def test_charging_follows_the_battery_and_the_books_balance(name: str, seed: int
     """Charge at the end = charge at the start + what the charger gave − what was spent, to 1e-6 relative."""
     group = DeviceGroup.model_validate({"profile": name, "count": 1})
     device = Device(0, group, Eligibility(), ClientStreams(seed, 1), outages=[])
-    start_j, given_j = device.charge_j, 0.0
+    start_j, given_j = device.battery.charge_j, 0.0
     while device.next_s < 86_400:
-        flow, before_j, then_s = device.flow, device.charge_j, device.t_s
+        flow, before_j, then_s = device.battery.flow, device.battery.charge_j, device.battery.t_s
         device.advance(device.next_s)
         if flow.plugged:
-            given_j += _given(device, before_j, device.t_s - then_s, flow)
-    balance_j = start_j + given_j - device.spent_j
-    moved_j = start_j + given_j + device.spent_j
-    assert device.charge_j == pytest.approx(balance_j, abs=1e-6 * moved_j)
+            given_j += _given(device, before_j, device.battery.t_s - then_s, flow)
+    balance_j = start_j + given_j - device.battery.spent_j
+    moved_j = start_j + given_j + device.battery.spent_j
+    assert device.battery.charge_j == pytest.approx(balance_j, abs=1e-6 * moved_j)
 
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(24)
 
 
 def _given(device: Device, charge_j: float, time_s: float, flow: Flow) -> float:
-    """What the charger delivered: the power the law accepts at each charge, integrated numerically.
+    """What the charger delivered: the power the battery accepts at each charge, integrated numerically.
 
     A battery that stays full takes the load and nothing more.
     """
-    battery: Any = device.battery
+    battery: Any = device.battery.model
     rest_s = 0.0
     if battery.charge_power_w(1.0) >= flow.load_w:
         rest_s = max(0.0, time_s - battery.time_to_level(charge_j, flow.full_j, flow))
-    # The law bends at the taper and at the floor: integrate between the bends.
+    # The charging power bends at the taper and at the floor: integrate between the bends.
     bends = [0.0, time_s - rest_s]
     for soc in (battery.taper_soc, battery.taper_soc + (1 - battery.floor_frac) * (1 - battery.taper_soc)):
         bends.append(min(time_s - rest_s, battery.time_to_level(charge_j, soc * flow.full_j, flow)))

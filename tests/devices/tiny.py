@@ -70,7 +70,7 @@ def group(**fields: Any) -> DeviceGroup:
 
 
 def workload(clients: int, *, train_s: float = 10.0, transfer_s: float = 2.0) -> Workload:
-    """Work that takes a plain device so long to train and to move each way."""
+    """Return work that takes a plain device this long to train and to transfer each way."""
     moved = int(transfer_s * 1e6)
     cost = NetCost(forward_flops=1e9 / 3, depthwise_frac=0.0, parameters=1)
     return Workload(cost, np.full(clients, train_s), moved, moved)
@@ -82,7 +82,7 @@ Event = tuple[float, int, str, float]
 def live(
     fleet: tuple[DeviceGroup, ...] | DeviceGroup, *, rounds: int = 1, seed: int = 1, **fields: Any
 ) -> tuple[list[TraceRound], list[Event]]:
-    """Simulate and results with the rounds and the event log; check that nobody has to watch for the same rounds."""
+    """Simulate with and without an event log, check that the rounds are the same, and return them with the log."""
     fleet = fleet if isinstance(fleet, tuple) else (fleet,)
     extra = {name: fields.pop(name) for name in ("outages", "cells") if name in fields}
     work = fields.pop("work", None) or workload(sum(g.count for g in fleet))
@@ -100,7 +100,7 @@ def live(
 
 
 def ending(made: TraceRound, client: int = 0) -> tuple[str, str, float]:
-    """(cause or 'completed', phase, end) of a client in a round."""
+    """Return (cause or 'completed', phase, end) of a client in a round."""
     code = int(made.cause[client])
     return (
         "completed" if code < 0 else Cause(code).name,

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from fdsim.catalogue import merge
 from fdsim.errors import ScenarioError
-from fdsim.scenario.file import line_of, merge, override, read_layers
+from fdsim.scenario.file import line_of, override, read_layers
 
 
 def test_the_nearer_layer_wins_and_tables_merge(tmp_path: Path) -> None:

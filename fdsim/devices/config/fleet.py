@@ -1,4 +1,4 @@
-"""The `[[fleet]]` tables of a scenario: groups of like devices."""
+"""The `[[fleet]]` tables of a scenario: groups of similar devices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Soc = Annotated[float, Field(ge=0, le=1)]
 class Power(Table):
     """What a device draws besides its radio, W."""
 
-    idle_w: Watts = Field(description="always, while it is on")
+    idle_w: Watts = Field(description="drawn whenever the device is on")
     screen_w: Watts = Field(description="added while the screen is on")
     train_w: Watts = Field(description="added while it trains")
 
@@ -37,13 +37,14 @@ class Radio(Table):
 
 
 class DeviceGroup(Table):
-    """One `[[fleet]]` entry: `count` devices of a profile, any field of which may be set otherwise.
+    """One `[[fleet]]` entry: `count` devices of a profile, any field of which may be overridden.
 
     Devices are numbered over the groups in the order of the file; client k owns device k.
     """
 
     profile: str = Field(
-        default="midrange_phone", description="where the fields below start from; `fdsim list profiles`"
+        default="midrange_phone",
+        description="the profile that the fields below default to; see `fdsim list profiles`",
     )
     count: PositiveInt = Field(description="number of devices")
     battery: Annotated[Battery, Chosen("battery")]
@@ -53,16 +54,16 @@ class DeviceGroup(Table):
     power: Power
     radio: Radio
     initial_soc: tuple[Soc, Soc] = Field(
-        default=(0.2, 1.0), description="charge at the start, uniform between these"
+        default=(0.2, 1.0), description="state of charge at the start, uniform between these two"
     )
-    low_soc: Soc = Field(default=0.15, description="below this charge the device takes no work")
-    boot_soc: Soc = Field(default=0.03, description="an empty device starts again when charged to this")
+    low_soc: Soc = Field(default=0.15, description="below this state of charge the device takes no work")
+    boot_soc: Soc = Field(default=0.03, description="an empty device boots when charged to this")
     handshakes: int = Field(default=3, ge=0, le=100, description="round trips before a transfer's first byte")
     site: str = Field(
-        default="", description="the place whose power and Wi-Fi these devices share, for [[outages]]"
+        default="", description="the place whose power and Wi-Fi these devices use, for [[outages]]"
     )
     cell: str = Field(
-        default="", description="the cell these devices are under, for [[cells]] and [[outages]]"
+        default="", description="the cell that serves these devices, for [[cells]] and [[outages]]"
     )
     crash: Crash | None = None
 

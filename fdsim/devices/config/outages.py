@@ -1,4 +1,4 @@
-"""What devices share: outages of a site or a cell, and cells whose bandwidth is divided."""
+"""What devices have in common: outages of a site or a cell, cells that divide their bandwidth; and their crashes."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class Outage(Table):
     """One `[[outages]]` entry: an outage that hits a site, a cell, or the whole fleet at once."""
 
     name: str = "outage"
-    site: str = Field(default="", description="the site it hits; with no site and no cell it hits everybody")
+    site: str = Field(
+        default="", description="the site it hits; without a site or a cell it hits every device"
+    )
     cell: str = Field(default="", description="the cell it hits")
     takes: tuple[Literal["wifi", "cellular", "power"], ...] = Field(
-        default=("wifi", "cellular"), description="what is gone while it lasts", min_length=1
+        default=("wifi", "cellular"), description="what is unavailable while it lasts", min_length=1
     )
     every_s: PositiveFloat | None = Field(
-        default=None, description="mean time from one end to the next start, s"
+        default=None, description="mean time from the end of one to the start of the next, s"
     )
-    at_s: tuple[float, ...] = Field(
-        default=(), description="or the starts themselves, s since midnight of day 0"
-    )
-    lasts_s: PositiveFloat = Field(description="length, s (the mean one when the starts are random)")
+    at_s: tuple[float, ...] = Field(default=(), description="or a list of starts, s since midnight of day 0")
+    lasts_s: PositiveFloat = Field(description="length, s (the mean length if the starts are random)")
 
     @model_validator(mode="after")
     def _one_clock(self) -> Outage:
@@ -44,7 +44,7 @@ class Outage(Table):
         return self
 
     def spells(self, rng: np.random.Generator) -> Iterator[Switch]:
-        """Yield calm and outage in turn from midnight of day 0."""
+        """Yield spells without and with the outage in turn, from midnight of day 0."""
         if self.every_s is not None:
             while True:
                 yield Switch(False, float(rng.exponential(self.every_s)))
@@ -59,28 +59,28 @@ class Outage(Table):
 
 
 class Cell(Table):
-    """One `[[cells]]` entry: a base station or hot spot whose bandwidth its devices share evenly."""
+    """One `[[cells]]` entry: a base station or hot spot whose bandwidth is divided evenly among its devices."""
 
     name: str = Field(min_length=1)
-    down_bps: PositiveFloat = Field(description="what all downloads under the cell get together, bit/s")
-    up_bps: PositiveFloat = Field(description="what all uploads under the cell get together, bit/s")
+    down_bps: PositiveFloat = Field(description="bandwidth of all downloads under the cell together, bit/s")
+    up_bps: PositiveFloat = Field(description="bandwidth of all uploads under the cell together, bit/s")
 
 
 class Crash(Table):
-    """Crashes of the software of a device: it loses its work and comes back later."""
+    """Software crashes of a device: it loses its work and recovers later."""
 
     every_s: PositiveFloat = Field(description="mean time from one recovery to the next crash, s")
     recovers_s: PositiveFloat = Field(description="mean time to recover, s")
 
     def spells(self, rng: np.random.Generator) -> Iterator[Switch]:
-        """Yield running and crashed in turn, exponential both."""
+        """Yield running and crashed spells in turn, both exponential."""
         while True:
             yield Switch(False, float(rng.exponential(self.every_s)))
             yield Switch(True, float(rng.exponential(self.recovers_s)))
 
 
 class Timeline:
-    """A sequence of spells that several devices follow, each at its own pace; drawn once, when needed."""
+    """A sequence of spells that several devices follow, each at its own pace; each spell is drawn once, when needed."""
 
     def __init__(self, spells: Iterator[Switch]) -> None:
         self._source = spells

@@ -1,4 +1,4 @@
-"""The library of device profiles: tables of profiles.toml that a fleet group starts from and overrides."""
+"""The device profiles of profiles.toml: tables that a fleet group starts from and overrides."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _library() -> dict[str, dict[str, Any]]:
 
 
 def names() -> list[str]:
-    """The names of all profiles."""
+    """Return the names of all profiles."""
     return list(_library())
 
 
@@ -41,14 +41,14 @@ def _raw(name: str) -> dict[str, Any]:
 
 
 def profile(name: str) -> dict[str, Any]:
-    """The fields of a device group that a profile sets, as plain tables."""
+    """Return the fields of a device group that a profile sets, as plain tables."""
     table = _raw(name)
     own = {key: value for key, value in table.items() if key not in _ABOUT}
     return merge(profile(table["like"]), own) if "like" in table else own
 
 
 def sources(name: str) -> dict[str, str]:
-    """Where a profile's numbers come from: dotted key (or the start of one) → source."""
+    """Return where a profile's numbers come from: dotted key (or the start of one) → source."""
     table = _raw(name)
     inherited = sources(table["like"]) if "like" in table else {}
     return {**inherited, **table.get("source", {})}

@@ -1,4 +1,4 @@
-"""The `[server]` table of a scenario: when rounds happen, whom they ask, and what they ask of a device."""
+"""The `[server]` table of a scenario: when rounds happen, which clients they select, and what a device must be like."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ from fdsim.devices.models.selection import All, Selection
 
 
 class Eligibility(Table):
-    """What a device must be like to take part, in the words of mobile request schedulers."""
+    """What a device must be like to take part, in the terms of mobile job schedulers."""
 
-    requires_charging: bool = Field(default=False, description="the charger is in")
-    requires_unmetered: bool = Field(default=True, description="on Wi-Fi, throughout the round")
-    requires_idle: bool = Field(default=False, description="the screen is off")
+    requires_charging: bool = Field(default=False, description="the device must be plugged in")
+    requires_unmetered: bool = Field(
+        default=True, description="the device must be on Wi-Fi, throughout the round"
+    )
+    requires_idle: bool = Field(default=False, description="the screen must be off")
     min_soc: float = Field(
-        default=0.0, ge=0, le=1, description="least charge; a device's own low_soc holds besides"
+        default=0.0,
+        ge=0,
+        le=1,
+        description="lowest state of charge; the device's own low_soc applies as well",
     )
 
 
@@ -36,16 +41,16 @@ class Server(Table):
         default=1.0,
         ge=1,
         le=10,
-        description="asks so many times the target and closes when the target has reported",
+        description="selects this multiple of the target and closes when the target has reported",
     )
     min_reports_frac: float = Field(
         default=0.0,
         ge=0,
         le=1,
-        description="quorum: a round with fewer reports than this share of its target is abandoned",
+        description="quorum: a round with fewer reports than this fraction of its target is abandoned",
     )
     on_lapse: Literal["abort", "pause"] = Field(
         default="abort",
-        description="what a device does when it is no longer eligible in the middle of a round",
+        description="what a device does when it ceases to be eligible during a round",
     )
     eligibility: Eligibility = Field(default_factory=Eligibility)

@@ -1,10 +1,8 @@
-"""All that the simulation of a fleet depends on, and whether its parts agree."""
+"""Everything that the simulation of a fleet depends on, and whether its parts agree."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import numpy as np
 
 from fdsim.catalogue import nearest
 from fdsim.devices.config.fleet import DeviceGroup
@@ -17,7 +15,7 @@ from fdsim.workload import Workload
 
 @dataclass(frozen=True)
 class SimulationConfig:
-    """All that the simulation of a fleet depends on."""
+    """Everything that the simulation of a fleet depends on."""
 
     fleet: tuple[DeviceGroup, ...]
     server: Server
@@ -32,11 +30,6 @@ class SimulationConfig:
         """The number of devices K."""
         return sum(group.count for group in self.fleet)
 
-    @property
-    def group_of_device(self) -> np.ndarray:
-        """[K] the index of each device's group."""
-        return np.repeat(np.arange(len(self.fleet)), [group.count for group in self.fleet])
-
 
 def check(config: SimulationConfig) -> None:
     """Refuse a config whose parts contradict each other."""
@@ -48,7 +41,7 @@ def check(config: SimulationConfig) -> None:
     cells = [cell.name for cell in config.cells]
     for name in cells:
         if cells.count(name) > 1:
-            raise ScenarioError("cells", f"'{name}' is there twice")
+            raise ScenarioError("cells", f"'{name}' appears twice")
     for index, group in enumerate(config.fleet):
         if group.cell and cells and group.cell not in cells:
             raise ScenarioError(
@@ -75,7 +68,7 @@ def check(config: SimulationConfig) -> None:
 
 
 def _round_trips_s(group: DeviceGroup) -> float:
-    """The time a group's round trips take on its nearest network, down and up."""
+    """Return the time that a group's round trips take on its fastest network, down and up."""
     times = [
         value.rtt_s
         for name in type(group.connectivity).model_fields
@@ -85,7 +78,7 @@ def _round_trips_s(group: DeviceGroup) -> float:
 
 
 def hits(outage: Outage, group: DeviceGroup) -> bool:
-    """Whether a group's devices suffer from an outage."""
+    """Return whether an outage hits the devices of a group."""
     if outage.site:
         return group.site == outage.site
     return not outage.cell or group.cell == outage.cell

@@ -1,4 +1,4 @@
-"""When devices would be eligible if nobody ever asked them: the availability of a simulated fleet."""
+"""Which devices are eligible: what keeps one from working, and when those of a fleet that is never called would be."""
 
 from __future__ import annotations
 
@@ -10,15 +10,55 @@ from fdsim.devices.config.fleet import DeviceGroup
 from fdsim.devices.config.server import Eligibility
 from fdsim.devices.engine.device import Device
 from fdsim.rng import ClientStreams
-from fdsim.trace import Phase
+from fdsim.trace import Cause, Network, Phase
 from fdsim.trace.sessions import Observation
+
+_CHECK_IN, _TRAIN, _WIFI = Phase.check_in, Phase.train, Network.wifi
 
 Condition = Callable[[Device], bool]
 
 
+def obstacle(device: Device, phase: Phase) -> Cause | None:
+    """Return what keeps a device from working in a phase, the gravest first, or None.
+
+    The link matters at check-in, download and upload; during training only if it must be unmetered.
+    """
+    rule, battery, around = device.rule, device.battery, device.surroundings
+    link = around.link
+    if around.crashed:
+        return Cause.crashed
+    if battery.empty:
+        return Cause.battery_empty
+    if phase is not _TRAIN or rule.requires_unmetered:
+        if not link.online:
+            return Cause.offline if phase is _CHECK_IN else Cause.link_lost
+        if around.outages and around.taken(link.network.name):
+            return Cause.outage
+    if battery.charge_j < battery.low_soc * battery.full_j:
+        return Cause.battery_low
+    if rule.requires_charging:
+        if not (around.charger_on or battery.topping_up):
+            return Cause.unplugged
+        if around.taken("power"):
+            return Cause.outage
+    if rule.requires_unmetered and link.network is not _WIFI:
+        return Cause.metered
+    if rule.requires_idle and around.screen_on:
+        return Cause.in_use
+    return None
+
+
+def working_network(device: Device) -> Network:
+    """Return the network that a device is on, or none if it is empty or an outage has taken the network away."""
+    network = device.surroundings.link.network
+    if device.battery.empty or (device.surroundings.outages and device.surroundings.taken(network.name)):
+        return Network.none
+    return network
+
+
 def is_eligible(device: Device) -> bool:
-    """Whether a device could check in now."""
-    return device.obstacle(Phase.check_in) is None
+    """Return whether a device could check in now."""
+    return obstacle(device, _CHECK_IN) is None
 
 
 def availability(
@@ -29,7 +69,7 @@ def availability(
     days: float,
     condition: Condition = is_eligible,
 ) -> list[Observation]:
-    """Let a fleet live for some days and note when each device meets a condition, by default the rule's."""
+    """Let a fleet live for some days and note when each device meets a condition, by default that it is eligible."""
     end_s = days * 86_400.0
     streams = ClientStreams(seed, sum(group.count for group in fleet))
     found = []

@@ -1,6 +1,6 @@
-"""Python's collector of garbage in circles, kept away from fleets: each of its searches goes through every device.
+"""Keep Python's cyclic garbage collector away from fleets: each of its passes visits every device.
 
-At 20 000 devices the searches would take as long as all the rest, and find next to nothing.
+At 20 000 devices the passes would take as long as all the rest, and find next to nothing.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def at_rest() -> Iterator[None]:
-    """No search while a fleet is built, or lives through a round."""
-    was_at_work = gc.isenabled()
+def paused() -> Iterator[None]:
+    """Make no pass while a fleet is built, or lives through a round."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was_at_work:
+        if was_enabled:
             gc.enable()
 
 
 @contextmanager
-def kept_apart() -> Iterator[None]:
-    """Whatever exists by now is left out of all searches to come, so that those between rounds are short."""
+def frozen() -> Iterator[None]:
+    """Leave whatever exists by now out of all passes to come, so that those between rounds are short."""
     gc.freeze()
     try:
         yield

@@ -1,7 +1,7 @@
-"""The roll call of a round: who was asked, what is settled of them already, and who is called to work.
+"""The ledger of a round: who was selected, what is settled of them, and who is called to work on the world's clock.
 
-Most of a large fleet is settled at once, refused at check-in or through a calm round. Such a client is a few bytes in
-a row, not an object: a fleet has millions of them in a day.
+Most of a large fleet is settled at once, refused at check-in or through a closed-form round. Such a client is a row of
+a few bytes, not an object: a fleet has millions of them in a day.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from struct import Struct
 
 import numpy as np
 
+from fdsim.devices.engine.device import Device
+from fdsim.devices.engine.eligible import obstacle, working_network
 from fdsim.devices.engine.local_round import LocalRoundResult, RoundRequest
 from fdsim.trace import NONE, Outcome, Phase, TraceRound, blank_round
 
-#: Rows of those refused: client, cause, network, state of charge. Packed here, read as an array at the close.
+#: Rows of clients refused at check-in: packed one by one, read as an array at the close.
 REFUSED = np.dtype([("client", "i4"), ("cause", "i1"), ("network", "i1"), ("soc", "f8")])
 pack_refused = Struct("=ibbd").pack
 
-#: Rows of those who completed a calm round: client, network, charges at start and end, the ends of download, training
-#: and upload, energy.
+#: Rows of clients that completed a closed-form round; the times are those at which its phases ended.
 COMPLETED = np.dtype(
     [("client", "i4"), ("network", "i1")]
     + [
@@ -30,58 +31,77 @@ COMPLETED = np.dtype(
 )
 pack_completed = Struct("=ibdddddd").pack
 
-_ANSWER_COLUMNS = tuple(column.name for column in fields(LocalRoundResult))
-_ROW = attrgetter(*_ANSWER_COLUMNS)
+_RESULT_COLUMNS = tuple(column.name for column in fields(LocalRoundResult))
+_result_row = attrgetter(*_RESULT_COLUMNS)
+_CHECK_IN = Phase.check_in
 
 
 @dataclass(slots=True)
 class RoundLedger:
-    """What is known of a round before anybody in it is called."""
+    """What is known of a round's clients so far."""
 
-    asked: int
-    called: dict[int, tuple[LocalRoundResult, float]] = field(default_factory=dict)
-    """Who must work it out on the world's clock: the result to be filled, and the share of the processor that is free."""
+    request: RoundRequest
+    selected: np.ndarray
+    """[S] the clients that the server has selected, ascending."""
+    called: dict[int, LocalRoundResult] = field(default_factory=dict)
+    """Who works on the world's clock, with the result to be filled in."""
     refused: bytearray = field(default_factory=bytearray)
     completed: bytearray = field(default_factory=bytearray)
 
+    def check_in(self, device: Device) -> bool:
+        """Let a device live up to the start of the round; return whether it can take part, and settle it if not."""
+        device.advance(self.request.start_s)
+        cause = obstacle(device, _CHECK_IN)
+        device.note("check_in", float(self.request.round_index))
+        if cause is None:
+            device.free_frac = 1.0 - device.group.compute.load(device.rng)
+            return True
+        device.note("dropped", float(cause))
+        self.refused += pack_refused(device.client, cause, working_network(device), device.soc)
+        return False
+
+    def call(self, device: Device) -> None:
+        """Leave the round of a device that has checked in to the world's clock."""
+        self.called[device.client] = LocalRoundResult(
+            self.request.start_s, device.soc, device.surroundings.link.network
+        )
+
     def last_end_s(self) -> float:
-        """When the last of the calm rounds ends; −inf if there is none."""
+        """Return when the last closed-form round ends; −inf if there is none."""
         return float(np.frombuffer(self.completed, COMPLETED)["end_s"].max(initial=-np.inf))
 
-    def as_trace(self, request: RoundRequest, clients: int) -> TraceRound:
-        """The round of the trace, once everybody called has answered."""
-        end_s = max((result.end_s for result, _ in self.called.values()), default=request.start_s)
+    def as_trace(self, clients: int) -> TraceRound:
+        """Return the round of the trace, once every client called has reported."""
+        request = self.request
+        end_s = max((result.end_s for result in self.called.values()), default=request.start_s)
         made = blank_round(request.round_index, clients, request.start_s, max(end_s, self.last_end_s()))
         self._write_called(made)
-        self._write_refused(made, request.start_s)
-        self._write_completed(made, request)
+        self._write_refused(made)
+        self._write_completed(made)
         return made
 
     def _write_called(self, made: TraceRound) -> None:
         clients = np.fromiter(self.called, dtype=np.int64, count=len(self.called))
-        rows = zip(*(_ROW(result) for result, _ in self.called.values()), strict=True)
-        for name, values in zip(_ANSWER_COLUMNS, rows, strict=False):
+        columns = zip(*map(_result_row, self.called.values()), strict=True)
+        # Without anybody called there are no columns to write.
+        for name, values in zip(_RESULT_COLUMNS, columns, strict=False):
             getattr(made, name)[clients] = values
         made.outcome[clients] = np.where(made.cause[clients] == NONE, Outcome.completed, Outcome.dropped)
 
-    def _write_refused(self, made: TraceRound, start_s: float) -> None:
+    def _write_refused(self, made: TraceRound) -> None:
         rows = np.frombuffer(self.refused, REFUSED)
         clients = rows["client"]
         made.outcome[clients], made.phase[clients] = Outcome.dropped, Phase.check_in
-        made.start_s[clients] = made.end_s[clients] = start_s
+        made.start_s[clients] = made.end_s[clients] = self.request.start_s
         made.soc_start[clients] = made.soc_end[clients] = rows["soc"]
         made.cause[clients], made.network[clients] = rows["cause"], rows["network"]
 
-    def _write_completed(self, made: TraceRound, request: RoundRequest) -> None:
-        rows, start_s = np.frombuffer(self.completed, COMPLETED), request.start_s
+    def _write_completed(self, made: TraceRound) -> None:
+        rows, request = np.frombuffer(self.completed, COMPLETED), self.request
         clients, down_s, train_s = rows["client"], rows["download_end_s"], rows["train_end_s"]
-        made.outcome[clients], made.phase[clients], made.progress[clients] = (
-            Outcome.completed,
-            Phase.upload,
-            1.0,
-        )
-        made.start_s[clients] = start_s
-        made.download_s[clients], made.train_s[clients] = down_s - start_s, train_s - down_s
+        made.outcome[clients], made.phase[clients] = Outcome.completed, Phase.upload
+        made.progress[clients], made.start_s[clients] = 1.0, request.start_s
+        made.download_s[clients], made.train_s[clients] = down_s - request.start_s, train_s - down_s
         made.upload_s[clients] = rows["end_s"] - train_s
         made.bytes_down[clients], made.bytes_up[clients] = request.bytes_down, request.bytes_up
         for name in ("network", "soc_start", "soc_end", "end_s", "energy_j"):

@@ -1,7 +1,7 @@
-"""Battery laws: how charge follows from load and charger. Stateless; the device owns the charge.
+"""Battery models: how the charge follows from load and charger. Stateless; the device owns the charge.
 
-A law results two questions about a charge in joules under a constant `Flow`: what it is after some time,
-and when it will pass a level. Both are closed forms, so no device ever polls its battery.
+A battery model answers two questions about a charge in joules under a constant `Flow`: what it is after some time,
+and when it will reach a level. Both are closed forms, so no device ever polls its battery.
 """
 
 from __future__ import annotations
@@ -29,46 +29,46 @@ class Flow(NamedTuple):
 
 
 class Battery(Component):
-    """A battery law."""
+    """A battery model."""
 
     family: ClassVar[str] = "battery"
 
     @abstractmethod
     def full_j(self, throughput_j: float) -> float:
-        """Charge of the full battery, J, after `throughput_j` have been charged into it since the start."""
+        """Return the charge of the full battery, J, after `throughput_j` have been charged into it since the start."""
 
     @abstractmethod
     def after(self, charge_j: float, time_s: float, flow: Flow) -> float:
-        """Charge after some time, J, between 0 and full."""
+        """Return the charge after some time, J, between 0 and full."""
 
     @abstractmethod
     def time_to_level(self, charge_j: float, level_j: float, flow: Flow) -> float:
-        """Seconds until the charge reaches a level from where it is, or inf when it never does."""
+        """Return the seconds until the charge reaches a level from where it is, or inf if it never does."""
 
 
 class Mains(Battery):
-    """No battery: the device hangs on the mains and never runs out."""
+    """No battery: the device runs on mains power and never runs out."""
 
     def full_j(self, throughput_j: float) -> float:
-        """One joule stands for a full battery, so that the state of charge is 1."""
+        """Return one joule, which stands for a full battery, so that the state of charge is 1."""
         return 1.0
 
     def after(self, charge_j: float, time_s: float, flow: Flow) -> float:
-        """Always full."""
+        """Return the same charge: it is always full."""
         return charge_j
 
     def time_to_level(self, charge_j: float, level_j: float, flow: Flow) -> float:
-        """Never changes."""
+        """Return inf: the charge never changes."""
         return 0.0 if charge_j == level_j else INF
 
 
 class Pack(Battery):
-    """What every battery that stores something has: a capacity and a charger."""
+    """A battery that stores energy: it has a capacity and a charger."""
 
     capacity_wh: float = Field(gt=0, le=1000, description="energy of the full new battery, Wh")
     charge_w: float = Field(gt=0, le=500, description="power of the charger below the taper, W")
     charge_efficiency_frac: float = Field(
-        default=1.0, gt=0, le=1, description="share of charger power that is stored"
+        default=1.0, gt=0, le=1, description="fraction of the charger's power that is stored"
     )
 
     @field_validator("capacity_wh")
@@ -81,7 +81,7 @@ class Pack(Battery):
         return value
 
     def full_j(self, throughput_j: float) -> float:
-        """The capacity, which does not age here."""
+        """Return the capacity, which does not age here."""
         return self.capacity_wh * WH_J
 
 
@@ -89,14 +89,14 @@ class Linear(Pack):
     """An ideal battery: charging at constant power until full."""
 
     def after(self, charge_j: float, time_s: float, flow: Flow) -> float:
-        """A straight line between empty and full."""
+        """Follow a straight line between empty and full."""
         load_w, plugged, full_j = flow
         net_w = self.charge_w * self.charge_efficiency_frac - load_w if plugged else -load_w
         charge_j += net_w * time_s
         return 0.0 if charge_j < 0.0 else full_j if charge_j > full_j else charge_j
 
     def time_to_level(self, charge_j: float, level_j: float, flow: Flow) -> float:
-        """Distance over slope, if the slope points there."""
+        """Return distance over slope, if the slope points there."""
         load_w, plugged, full_j = flow
         way_j = level_j - charge_j
         if way_j == 0.0:
@@ -111,39 +111,43 @@ class Tapered(Pack):
     """A lithium battery: full power up to 80 %, then falling linearly with the charge down to a floor."""
 
     charge_efficiency_frac: float = Field(
-        default=0.9, gt=0, le=1, description="share of charger power that is stored"
+        default=0.9, gt=0, le=1, description="fraction of the charger's power that is stored"
     )
     taper_soc: float = Field(
         default=0.8, gt=0, lt=1, description="state of charge from which charging slows down"
     )
     floor_frac: float = Field(
-        default=0.05, gt=0, le=1, description="least charging power, as a share of charge_w"
+        default=0.05, gt=0, le=1, description="lowest charging power, as a fraction of charge_w"
     )
 
     def charge_power_w(self, soc: float) -> float:
-        """Power that reaches the cells at a state of charge, W."""
-        share = 1.0 if soc <= self.taper_soc else 1.0 - (soc - self.taper_soc) / (1.0 - self.taper_soc)
-        return self.charge_w * self.charge_efficiency_frac * max(share, self.floor_frac)
+        """Return the power that reaches the battery at a state of charge, W."""
+        frac = 1.0 if soc <= self.taper_soc else 1.0 - (soc - self.taper_soc) / (1.0 - self.taper_soc)
+        return self.charge_w * self.charge_efficiency_frac * max(frac, self.floor_frac)
 
     def after(self, charge_j: float, time_s: float, flow: Flow) -> float:
-        """A straight line when unplugged, below the taper and at the floor; an exponential between."""
+        """Follow a straight line when unplugged, below the taper and at the floor; an exponential between."""
         load_w, plugged, full_j = flow
         if not plugged:
             charge_j -= load_w * time_s
             return charge_j if charge_j > 0.0 else 0.0
-        law = _charging(
+        curve = _charging(
             self.charge_w * self.charge_efficiency_frac, self.taper_soc, self.floor_frac, full_j, load_w
         )
-        if charge_j < law.taper_j and law.low_w > 0.0 and (law.taper_j - charge_j) / law.low_w > time_s:
+        if (
+            charge_j < curve.taper_j
+            and curve.low_w > 0.0
+            and (curve.taper_j - charge_j) / curve.low_w > time_s
+        ):
             # By far the most frequent: below the taper before and after.
-            return charge_j + law.low_w * time_s
+            return charge_j + curve.low_w * time_s
         while time_s > 0.0:
-            charge_j, used_s = _stretch(charge_j, time_s, law, full_j)
+            charge_j, used_s = _stretch(charge_j, time_s, curve, full_j)
             time_s -= used_s
         return charge_j
 
     def time_to_level(self, charge_j: float, level_j: float, flow: Flow) -> float:
-        """The sum of the times through the straight and the exponential parts."""
+        """Return the sum of the times through the straight and the exponential parts."""
         load_w, plugged, full_j = flow
         if charge_j == level_j:
             return 0.0
@@ -151,35 +155,35 @@ class Tapered(Pack):
             return (charge_j - level_j) / load_w if load_w > 0.0 and charge_j > level_j else INF
         if level_j > full_j or (level_j < charge_j and load_w <= self.charge_power_w(charge_j / full_j)):
             return INF
-        law = _charging(
+        curve = _charging(
             self.charge_w * self.charge_efficiency_frac, self.taper_soc, self.floor_frac, full_j, load_w
         )
         rising = level_j > charge_j
-        if rising and level_j <= law.taper_j:
-            return (level_j - charge_j) / law.low_w if law.low_w > 0.0 else INF
-        bounds = (0.0, law.taper_j, law.floor_j, full_j)
+        if rising and level_j <= curve.taper_j:
+            return (level_j - charge_j) / curve.low_w if curve.low_w > 0.0 else INF
+        bounds = (0.0, curve.taper_j, curve.floor_j, full_j)
         total_s = 0.0
         for part in (0, 1, 2) if rising else (2, 1, 0):
-            # The stretch of the way that lies in this part of the law.
+            # The stretch of the way that lies in this part of the curve.
             start_j = min(max(charge_j, bounds[part]), bounds[part + 1])
             end_j = min(max(level_j, bounds[part]), bounds[part + 1])
             if start_j == end_j:
                 continue
             if part == 1:
-                total_s += _exponential_time(start_j, end_j, law.rest_j, law.rate)
+                total_s += _exponential_time(start_j, end_j, curve.rest_j, curve.rate)
             else:
-                net_w = law.low_w if part == 0 else law.high_w
+                net_w = curve.low_w if part == 0 else curve.high_w
                 total_s += (end_j - start_j) / net_w if net_w != 0.0 and (net_w > 0.0) == rising else INF
         return total_s
 
 
 def falls_straight(battery: Battery) -> bool:
-    """Whether an unplugged battery surely loses load × time until it is empty, so that nobody needs to ask it.
+    """Return whether an unplugged battery surely loses load × time until it is empty, so that it need not be asked.
 
-    Known of the laws above; a law with an result of its own to either question is asked.
+    Known of the battery models above; a model with its own answer to either question is always asked.
     """
-    law = type(battery)
-    return (law.after, law.time_to_level) in (
+    model = type(battery)
+    return (model.after, model.time_to_level) in (
         (Linear.after, Linear.time_to_level),
         (Tapered.after, Tapered.time_to_level),
     )
@@ -216,9 +220,9 @@ def _charging(peak_w: float, taper_soc: float, floor_frac: float, full_j: float,
     )
 
 
-def _stretch(charge_j: float, time_s: float, law: _Charging, full_j: float) -> tuple[float, float]:
-    """Go on until the time is over or the law changes its form; results with (charge, time used)."""
-    taper_j, floor_j, low_w, high_w, rate, rest_j = law
+def _stretch(charge_j: float, time_s: float, curve: _Charging, full_j: float) -> tuple[float, float]:
+    """Follow the curve until the time is over or its form changes; return (charge, time used)."""
+    taper_j, floor_j, low_w, high_w, rate, rest_j = curve
     if charge_j < taper_j or (charge_j == taper_j and low_w <= 0.0):
         return _line(charge_j, time_s, low_w, 0.0, taper_j)
     if charge_j > floor_j or (charge_j == floor_j and high_w >= 0.0):
@@ -252,9 +256,7 @@ def _exponential_time(start_j: float, end_j: float, rest_j: float, rate: float) 
 class Ageing(Tapered):
     """A lithium battery that loses capacity with every charge that passes through it."""
 
-    cycles: float = Field(
-        default=0.0, ge=0, description="full charges the battery has behind it at the start"
-    )
+    cycles: float = Field(default=0.0, ge=0, description="full charge cycles of the battery before the start")
     fade_per_cycle_frac: float = Field(
         default=0.0004,
         ge=0,
@@ -263,7 +265,7 @@ class Ageing(Tapered):
     )
 
     def full_j(self, throughput_j: float) -> float:
-        """The new capacity less the fade, never below a fifth of it."""
+        """Return the new capacity less the fade, never below a fifth of it."""
         new_j = self.capacity_wh * WH_J
         cycles = self.cycles + throughput_j / new_j
         return new_j * max(0.2, 1.0 - self.fade_per_cycle_frac * cycles)

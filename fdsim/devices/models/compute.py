@@ -1,4 +1,4 @@
-"""Compute laws: how long the local training takes. Stateless; the device owns its speed and its heat."""
+"""Compute models: how long the local training takes. Stateless; the device owns its speed and its heat."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INF = math.inf
 
 
 class Compute(Component):
-    """A compute law. Work and speed may be in any unit, so long as work / speed is seconds."""
+    """A compute model. Work and speed may be in any unit, so long as work / speed is seconds."""
 
     family: ClassVar[str] = "compute"
 
@@ -24,13 +24,13 @@ class Compute(Component):
         default=0.0,
         ge=0,
         lt=0.5,
-        description="mean share of the processor that other work takes, drawn for each round",
+        description="mean fraction of the processor that other work takes, drawn for each round",
     )
     screen_load_frac: float = Field(
         default=0.3,
         ge=0,
         lt=1,
-        description="share of the processor that the user takes while the screen is on",
+        description="fraction of the processor that the user takes while the screen is on",
     )
 
     @abstractmethod
@@ -39,14 +39,14 @@ class Compute(Component):
 
     @abstractmethod
     def work(self, cost: NetCost, samples: float) -> float:
-        """The work of training on `samples` samples."""
+        """Return the work of training on `samples` samples."""
 
     def pace(self, hot_s: float) -> tuple[float, float]:
-        """Return (share of peak speed, seconds until that changes) after `hot_s` of sustained load."""
+        """Return (fraction of peak speed, seconds until that changes) after `hot_s` of sustained load."""
         return 1.0, INF
 
     def load(self, rng: np.random.Generator) -> float:
-        """Draw the share of the processor that is busy with other things in one round."""
+        """Draw the fraction of the processor that is busy with other things in one round."""
         return 2.0 * self.background_load_frac * rng.random() if self.background_load_frac else 0.0
 
 
@@ -64,16 +64,16 @@ class Flops(Compute):
     )
 
     def speed(self, rng: np.random.Generator) -> float:
-        """Lognormal between devices, FLOP/s."""
+        """Draw FLOP/s, lognormal between devices."""
         return self.gflops * 1e9 * math.exp(self.gflops_ln_sd * float(rng.standard_normal()))
 
     def work(self, cost: NetCost, samples: float) -> float:
-        """Operations, with depthwise ones counted as the dense ones that take as long."""
+        """Return operations, with depthwise ones counted as the dense ones that take as long."""
         dense, depthwise = 1.0 - cost.depthwise_frac, cost.depthwise_frac / self.depthwise_factor
         return 3.0 * cost.forward_flops * samples * (dense + depthwise)
 
     def pace(self, hot_s: float) -> tuple[float, float]:
-        """Full speed while cool, the sustained share from `throttle_after_s` on."""
+        """Return full speed while cool, the sustained fraction from `throttle_after_s` on."""
         if hot_s < self.throttle_after_s:
             return 1.0, self.throttle_after_s - hot_s
         return self.sustained_frac, INF
@@ -86,9 +86,9 @@ class PerSample(Compute):
     ln_sd: float = Field(default=0.0, ge=0, le=3, description="spread between devices of ln(time)")
 
     def speed(self, rng: np.random.Generator) -> float:
-        """Lognormal between devices, samples per second."""
+        """Draw samples per second, lognormal between devices."""
         return 1e3 / (self.ms_per_sample * math.exp(self.ln_sd * float(rng.standard_normal())))
 
     def work(self, cost: NetCost, samples: float) -> float:
-        """The samples themselves."""
+        """Return the samples themselves."""
         return samples

@@ -1,4 +1,4 @@
-"""Connectivity laws: when a device is on which network, and how fast. Stateless; the device owns the link."""
+"""Link models: when a device is on which network, and how fast. Stateless; the device owns the link."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from fdsim.devices.models.spells import DAY_S, HOUR_S, Lengths, alternate, norma
 from fdsim.trace import Network
 
 INF = math.inf
-# Looking a member up in its enum costs more than using it.
 _NO_NETWORK = Network.none
 Frac = Annotated[float, Field(ge=0, le=1)]
 
@@ -33,12 +32,12 @@ class Spell(NamedTuple):
 
 
 class Connectivity(Component):
-    """A connectivity law."""
+    """A link model."""
 
     family: ClassVar[str] = "connectivity"
 
     def for_device(self, client: int, seed: int) -> Connectivity:
-        """The law that one device lives by: this one, unless a subclass gives each device its own."""
+        """Return the link model of one device: this one, unless a subclass gives each device its own."""
         return self
 
     @abstractmethod
@@ -62,7 +61,7 @@ class Bandwidth(Table):
 
     @cached_property
     def spreads(self) -> tuple[float, float]:
-        """Standard deviations of ln(rate) between and within devices; their squares add up to ln_sd²."""
+        """The standard deviations of ln(rate) between and within devices; their squares add up to ln_sd²."""
         within = math.sqrt(math.log1p(self.session_cv**2))
         return math.sqrt(max(0.0, self.ln_sd**2 - within**2)), min(within, self.ln_sd)
 
@@ -78,7 +77,7 @@ class Sessions:
         self._bandwidth, self._network = bandwidth, network
 
     def spell(self, length_s: float, z: float) -> Spell:
-        """A session of some length; `z` is its standard normal luck."""
+        """Return a session of some length; `z` is its standard normal luck."""
         factor, b = math.exp(self._own + self._within * z), self._bandwidth
         down_bps, up_bps, floor_bps = b.down_bps * factor, b.up_bps * factor, b.floor_bps
         # A named tuple made through its base costs a third of one made through its name.
@@ -96,7 +95,7 @@ class Sessions:
 
 
 def offline(length_s: float) -> Spell:
-    """A spell without any network."""
+    """Return a spell without any network."""
     return tuple.__new__(Spell, (False, length_s, _NO_NETWORK, 0.0, 0.0, 0.0))
 
 
@@ -105,13 +104,13 @@ CELLULAR = Bandwidth(down_bps=20e6, up_bps=8e6, ln_sd=0.9, rtt_s=0.04)
 
 
 class AlwaysOn(Connectivity):
-    """A link that never goes."""
+    """A link that is never lost."""
 
     network: Literal["wifi", "cellular"] = "wifi"
     bandwidth: Bandwidth = WIFI
 
     def spells(self, rng: np.random.Generator) -> Iterator[Spell]:
-        """One spell for ever."""
+        """Yield one spell for ever."""
         yield Sessions(self.bandwidth, Network[self.network], rng).spell(INF, float(rng.standard_normal()))
 
 
@@ -139,9 +138,9 @@ class Mobile(Connectivity):
     wifi_on: Lengths = Lengths(median_s=2465.0, ln_sd=2.06)
     wifi_off: Lengths = Lengths(median_s=2697.0, ln_sd=1.86)
     cellular_frac: Frac = Field(
-        default=0.6, description="share of the gaps between Wi-Fi sessions that cellular covers"
+        default=0.6, description="fraction of the gaps between Wi-Fi sessions that cellular covers"
     )
-    no_wifi_frac: Frac = Field(default=0.0, description="share of devices that never see a Wi-Fi")
+    no_wifi_frac: Frac = Field(default=0.0, description="fraction of devices that never have Wi-Fi")
     device_ln_sd: float = Field(
         default=0.0, ge=0, le=6, description="spread between devices of ln(Wi-Fi on : off)"
     )
@@ -170,19 +169,19 @@ class HomeWifi(Connectivity):
     leave_hour: float = Field(default=8.0, ge=4, lt=14, description="mean hour of leaving home")
     return_hour: float = Field(default=18.0, ge=14, lt=24, description="mean hour of coming home")
     hour_sd_h: float = Field(default=1.0, ge=0, le=1.3, description="standard deviation of both, h")
-    home_wifi_frac: Frac = Field(default=0.9, description="share of the time at home that is on Wi-Fi")
-    away_wifi_frac: Frac = Field(default=0.2, description="share of the time away that is on Wi-Fi")
+    home_wifi_frac: Frac = Field(default=0.9, description="fraction of the time at home that is on Wi-Fi")
+    away_wifi_frac: Frac = Field(default=0.2, description="fraction of the time away that is on Wi-Fi")
     cellular_frac: Frac = Field(
-        default=0.8, description="share of the time without Wi-Fi that cellular covers"
+        default=0.8, description="fraction of the time without Wi-Fi that cellular covers"
     )
     session_s: PositiveFloat = Field(
-        default=7200.0, description="mean time until the network is chosen anew, s"
+        default=7200.0, description="mean time until the network is drawn again, s"
     )
     wifi: Bandwidth = WIFI
     cellular: Bandwidth = CELLULAR
 
     def spells(self, rng: np.random.Generator) -> Iterator[Spell]:
-        """Sessions of exponential length, cut where the owner leaves or comes home."""
+        """Yield sessions of exponential length, cut where the owner leaves or comes home."""
         wifi = Sessions(self.wifi, Network.wifi, rng)
         cellular = Sessions(self.cellular, Network.cellular, rng)
         luck, t_s, at_home, day = normals(rng), 0.0, True, 0

@@ -1,4 +1,4 @@
-"""Replay laws: measured intervals drive link, screen and charger; battery and compute stay simulated."""
+"""Replay models: measured intervals drive link, screen and charger; battery and compute stay simulated."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _read(path: str, _changed_ns: int) -> tuple[Observed, ...]:
 
 
 def rows_of(path: str) -> tuple[Observed, ...]:
-    """The devices of an availability file, read once."""
+    """Return the devices of an availability file, read once."""
     found = Path(path)
     return _read(path, found.stat().st_mtime_ns if found.is_file() else 0)
 
@@ -47,9 +47,9 @@ def _order(rows: int, seed: int) -> np.ndarray:
 
 
 def row_for(client: int, seed: int, rows: int, assignment: Assignment) -> int:
-    """Which row of the file a device replays; a random order, since files are often sorted by availability.
+    """Return which row of the file a device replays: in a random order, since files are often sorted by availability.
 
-    Every row is used once before any is used twice, and link and usage laws of the same file agree.
+    Every row is used once before any is used twice, and link and usage models of the same file agree.
     """
     return int(_order(rows, seed)[client % rows]) if assignment == "random" else client % rows
 
@@ -102,7 +102,7 @@ class ReplayLink(Connectivity):
     _exists = field_validator("path")(_checked_path)
 
     def for_device(self, client: int, seed: int) -> ReplayLink:
-        """The same law, bound to the device's row."""
+        """Return this model, bound to the device's row."""
         if self.row is not None:
             return self
         return self.model_copy(
@@ -110,7 +110,7 @@ class ReplayLink(Connectivity):
         )
 
     def spells(self, rng: np.random.Generator) -> Iterator[Spell]:
-        """Wi-Fi where the trace has it, else cellular, else nothing."""
+        """Yield Wi-Fi where the trace has it, else cellular, else nothing."""
         seen = _row(self.path, self.row)
         sessions = {
             Network.wifi: Sessions(self.wifi, Network.wifi, rng),
@@ -152,7 +152,7 @@ class ReplayUsage(Usage):
     _exists = field_validator("path")(_checked_path)
 
     def for_device(self, client: int, seed: int) -> ReplayUsage:
-        """The same law, bound to the device's row."""
+        """Return this model, bound to the device's row."""
         if self.row is not None:
             return self
         return self.model_copy(
@@ -160,14 +160,14 @@ class ReplayUsage(Usage):
         )
 
     def screen(self, rng: np.random.Generator, charger: ChargerSpells) -> Iterator[Switch]:
-        """On whenever the trace does not say that the device was idle."""
+        """Yield on whenever the trace does not say that the device was idle."""
         seen = _row(self.path, self.row)
         idle = seen.during("available" if "available" in seen.states else "idle")
         for is_idle, length_s in wrapped(idle, seen.begin_s, seen.end_s):
             yield Switch(not is_idle, length_s)
 
     def charger(self, rng: np.random.Generator) -> Iterator[Switch]:
-        """In whenever the trace says so."""
+        """Yield in whenever the trace says that the device was charging."""
         seen = _row(self.path, self.row)
         charging = seen.during("available" if "available" in seen.states else "charging")
         return wrapped(charging, seen.begin_s, seen.end_s)

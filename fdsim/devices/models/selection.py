@@ -1,4 +1,4 @@
-"""Selection laws: whom the server asks to take part in a round."""
+"""Selections: which clients the server selects for a round."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from fdsim.catalogue import Component
 
 
 class Selection(Component):
-    """A selection law."""
+    """A rule that selects the clients of a round."""
 
     family: ClassVar[str] = "selection"
 
     pool: Literal["all", "eligible"] = Field(
-        default="all", description="choose among all clients, or among those eligible when the round starts"
+        default="all", description="select among all clients, or among those eligible when the round starts"
     )
 
     @abstractmethod
     def target(self, clients: int) -> int:
-        """How many reports the server wants of `clients` clients."""
+        """Return how many reports the server wants of `clients` clients."""
 
     @abstractmethod
-    def choose(self, candidates: np.ndarray, wanted: int, rng: np.random.Generator) -> np.ndarray:
-        """Choose up to `wanted` of the candidates, ascending.
+    def select(self, candidates: np.ndarray, wanted: int, rng: np.random.Generator) -> np.ndarray:
+        """Return up to `wanted` of the candidates, ascending.
 
-        Depends on nothing but its arguments: with the pool "all", rounds are chosen ahead of the world's clock.
+        Depends on nothing but its arguments: with the pool "all", clients are selected ahead of the world's clock.
         """
 
 
 class All(Selection):
-    """Everybody is asked."""
+    """All clients are selected."""
 
     def target(self, clients: int) -> int:
-        """Everybody."""
+        """Return the number of clients."""
         return clients
 
-    def choose(self, candidates: np.ndarray, wanted: int, rng: np.random.Generator) -> np.ndarray:
-        """All candidates."""
+    def select(self, candidates: np.ndarray, wanted: int, rng: np.random.Generator) -> np.ndarray:
+        """Return all candidates."""
         return candidates
 
 
 class Random(Selection):
-    """A random sample without replacement, of a fixed size or share."""
+    """A random sample without replacement, of a fixed size or a fraction of all clients."""
 
     clients_per_round: PositiveInt | None = Field(default=None, description="reports wanted in a round")
     frac: float | None = Field(
-        default=None, gt=0, le=1, description="reports wanted, as a share of all clients"
+        default=None, gt=0, le=1, description="reports wanted, as a fraction of all clients"
     )
 
     @model_validator(mode="after")
@@ -60,13 +60,13 @@ class Random(Selection):
         return self
 
     def target(self, clients: int) -> int:
-        """The fixed number, or the share rounded up; never more than there are."""
+        """Return the fixed number, or the fraction rounded up; never more than there are."""
         if self.clients_per_round is not None:
             return min(self.clients_per_round, clients)
         return math.ceil((self.frac or 0.0) * clients - 1e-9)
 
-    def choose(self, candidates: np.ndarray, wanted: int, rng: np.random.Generator) -> np.ndarray:
-        """Each candidate with the same chance."""
+    def select(self, candidates: np.ndarray, wanted: int, rng: np.random.Generator) -> np.ndarray:
+        """Return a sample in which each candidate has the same chance."""
         if wanted >= len(candidates):
             return candidates
         return np.sort(rng.choice(candidates, size=wanted, replace=False))

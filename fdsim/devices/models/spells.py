@@ -51,7 +51,7 @@ class Lengths(Table):
     ln_sd: ByPart = Field(default=(0.0,) * 4, description="standard deviation of ln(length), likewise")
 
     def model_post_init(self, _context: Any) -> None:
-        """Refuse lengths that cannot be."""
+        """Refuse impossible lengths."""
         if min(self.median_s) <= 0:
             raise ValueError(f"median_s must be above 0 s, not {min(self.median_s)}")
         if min(self.ln_sd) < 0:
@@ -63,7 +63,7 @@ class Lengths(Table):
         return tuple((math.log(m), sd) for m, sd in zip(self.median_s, self.ln_sd, strict=True))
 
     def mean_s(self, part: int = 0) -> float:
-        """The mean length of a spell that starts in a part of the day."""
+        """Return the mean length of a spell that starts in a part of the day."""
         return self.median_s[part] * math.exp(self.ln_sd[part] ** 2 / 2)
 
 
@@ -96,12 +96,12 @@ def alternate(
     as much. The process starts in equilibrium: the first spell is one met at a random moment, so long spells
     are met more often.
     """
-    # The laws of a group are shared; what is a device's own is a few numbers, since there may be very many devices.
+    # The lengths belong to the group; what is a device's own is a few numbers, since there may be very many devices.
     stretch, on_ln, off_ln = tilt / 2, on.ln, off.ln
     (on_mean, on_sd), (off_mean, off_sd) = on_ln[0], off_ln[0]
     on_mean, off_mean = on_mean + stretch, off_mean - stretch
-    on_share = 1 / (1 + math.exp(off_mean + off_sd**2 / 2 - on_mean - on_sd**2 / 2))
-    is_on = bool(rng.random() < on_share)
+    on_frac = 1 / (1 + math.exp(off_mean + off_sd**2 / 2 - on_mean - on_sd**2 / 2))
+    is_on = bool(rng.random() < on_frac)
     mean, sd = (on_mean, on_sd) if is_on else (off_mean, off_sd)
     # Length-biased lognormal: ln L ~ N(mean + sd², sd²); a random moment lies anywhere in it.
     t_s = float((1.0 - rng.random()) * math.exp(mean + sd * sd + sd * rng.standard_normal()))

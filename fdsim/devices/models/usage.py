@@ -1,4 +1,4 @@
-"""Usage laws: when the screen is on and when the charger is in. Stateless; the device owns both."""
+"""Usage models: when the screen is on and when the charger is in. Stateless; the device owns both."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ChargerSpells = Callable[[], Iterator[Switch]]
 
 
 class Usage(Component):
-    """A usage law."""
+    """A usage model."""
 
     family: ClassVar[str] = "usage"
 
@@ -34,14 +34,14 @@ class Usage(Component):
     top_up_to_soc: float = Field(default=0.8, gt=0, le=1, description="and unplugs it again at this charge")
 
     def for_device(self, client: int, seed: int) -> Usage:
-        """The law that one device lives by: this one, unless a subclass gives each device its own."""
+        """Return the usage model of one device: this one, unless a subclass gives each device its own."""
         return self
 
     @abstractmethod
     def screen(self, rng: np.random.Generator, charger: ChargerSpells) -> Iterator[Switch]:
         """Yield spells of the screen from midnight of day 0; the last one lasts for ever if they end.
 
-        `charger()` gives this device's charger spells once more, for laws whose screen depends on them.
+        `charger()` gives this device's charger spells once more, for models whose screen depends on them.
         """
 
     @abstractmethod
@@ -55,11 +55,11 @@ class Unattended(Usage):
     plugged: bool = True
 
     def screen(self, rng: np.random.Generator, charger: ChargerSpells) -> Iterator[Switch]:
-        """Off for ever."""
+        """Yield one spell: off for ever."""
         yield Switch(False, INF)
 
     def charger(self, rng: np.random.Generator) -> Iterator[Switch]:
-        """In, or out, for ever."""
+        """Yield one spell: in, or out, for ever."""
         yield Switch(self.plugged, INF)
 
 
@@ -75,7 +75,7 @@ class Spells(Usage):
         default=1.0,
         gt=0,
         le=100,
-        description="screen-off spells that start while plugged in are so many times as long",
+        description="screen-off spells that start while plugged in are this many times as long",
     )
     charge_on: Lengths = Lengths(median_s=3361.0, ln_sd=1.39)
     charge_off: Lengths = Lengths(median_s=7864.0, ln_sd=1.79)

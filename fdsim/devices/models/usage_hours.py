@@ -1,4 +1,4 @@
-"""Usage laws by the hour of the day: screen sessions and plug-in habits that follow a clock."""
+"""Usage models by the hour of the day: screen sessions and plug-in habits that follow a clock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PLUG_IN = (0.02,) * 6 + (0.03,) * 6 + (0.06,) * 6 + (0.07,) * 4 + (0.04, 0.03)
 
 
 def wait_by_hour(t_s: float, per_hour: tuple[float, ...], threshold: float) -> float:
-    """The time until the next event of a Poisson process whose rate changes with the hour of the day.
+    """Return the time until the next event of a Poisson process whose rate changes with the hour of the day.
 
     `per_hour` is the mean number of events in each hour, `threshold` a standard exponential number: the event
     comes when the rate, summed up from now, reaches it.
@@ -47,7 +47,7 @@ class Hourly(Usage):
     """Screen sessions and plug-ins at rates that follow the hour of the day."""
 
     screen_on_frac: ByHour = Field(
-        default=_DAY, description="share of each hour 0..23 in which the screen is on"
+        default=_DAY, description="fraction of each hour 0..23 in which the screen is on"
     )
     screen_session: Lengths = Lengths(median_s=60.0, ln_sd=1.3)
     plug_in_weight: ByHour = Field(
@@ -59,22 +59,22 @@ class Hourly(Usage):
     charge: Lengths = Lengths(median_s=3361.0, ln_sd=1.39)
 
     def model_post_init(self, _context: object) -> None:
-        """Refuse shares that cannot be."""
-        if not all(0 <= share < 1 for share in self.screen_on_frac):
+        """Refuse impossible fractions and weights."""
+        if not all(0 <= frac < 1 for frac in self.screen_on_frac):
             raise ValueError("screen_on_frac must lie in [0, 1) for every hour")
         if min(self.plug_in_weight) < 0 or sum(self.plug_in_weight) <= 0:
             raise ValueError("plug_in_weight must not be negative, and some hour must have a weight")
 
     def screen(self, rng: np.random.Generator, charger: ChargerSpells) -> Iterator[Switch]:
-        """Sessions of lognormal length, begun at the rate that gives each hour its share."""
+        """Yield sessions of lognormal length, begun at the rate that gives each hour its fraction."""
         means = [self.screen_session.mean_s(part) for part in range(4)]
         mean_s = sum(means) / 4
-        # Renewal: share on = mean / (mean + wait), so the rate of starts while off is share / (1 − share) / mean.
-        starts = tuple(share / (1.0 - share) * HOUR_S / mean_s for share in self.screen_on_frac)
+        # Renewal: frac on = mean / (mean + wait), so the rate of starts while off is frac / (1 − frac) / mean.
+        starts = tuple(frac / (1.0 - frac) * HOUR_S / mean_s for frac in self.screen_on_frac)
         return _sessions(starts, self.screen_session, rng)
 
     def charger(self, rng: np.random.Generator) -> Iterator[Switch]:
-        """Sessions of lognormal length, begun in the hours people plug in."""
+        """Yield sessions of lognormal length, begun in the hours people plug in."""
         total = sum(self.plug_in_weight)
         starts = tuple(self.plug_ins_per_day * weight / total for weight in self.plug_in_weight)
         return _sessions(starts, self.charge, rng)
@@ -95,14 +95,16 @@ def _sessions(starts: tuple[float, ...], length: Lengths, rng: np.random.Generat
 class Nightly(Hourly):
     """Most owners charge all night long, and by day like `hourly`; the others only like `hourly`."""
 
-    nightly_frac: float = Field(default=0.8, ge=0, le=1, description="share of owners who charge overnight")
+    nightly_frac: float = Field(
+        default=0.8, ge=0, le=1, description="fraction of owners who charge overnight"
+    )
     plug_in_hour: float = Field(default=22.5, ge=18, lt=30, description="mean hour of plugging in")
     plug_in_sd_h: float = Field(default=1.2, ge=0, le=3, description="its standard deviation, h")
     unplug_hour: float = Field(default=7.0, ge=3, lt=12, description="mean hour of unplugging, next morning")
     unplug_sd_h: float = Field(default=1.0, ge=0, le=2, description="its standard deviation, h")
 
     def charger(self, rng: np.random.Generator) -> Iterator[Switch]:
-        """In from evening to morning, and now and then by day."""
+        """Yield spells that are in from evening to morning, and now and then by day."""
         by_day = super().charger(rng)
         return self._nights(rng, by_day) if rng.random() < self.nightly_frac else by_day
 

@@ -24,7 +24,7 @@ def only(made: list[TraceRound]) -> TraceRound:
     return made[0]
 
 
-def test_a_quiet_round_and_its_whole_log() -> None:
+def test_an_undisturbed_round_and_its_whole_log() -> None:
     """0 download, 2 train, 12 upload, 14 done: 4 W, 10 W, 4 W over an idle watt."""
     rounds, log = live(group())
     made = only(rounds)
@@ -256,7 +256,7 @@ def test_random_outages_are_shared() -> None:
     assert {ending(made)[0] for made in rounds} == {"completed", "outage"}
 
 
-def test_a_cell_shares_its_bandwidth() -> None:
+def test_a_cell_divides_its_bandwidth() -> None:
     """Two devices of 8 Mbit/s under a cell of 8: 2 s of download take 4, 2 s of upload take 4."""
     cell = Cell(name="tower", down_bps=8e6, up_bps=8e6)
     rounds, _ = live(group(count=2, cell="tower"), cells=(cell,))
@@ -266,7 +266,7 @@ def test_a_cell_shares_its_bandwidth() -> None:
     assert only(alone).download_s[0] == pytest.approx(2.0)
 
 
-def test_a_member_that_leaves_a_cell_gives_its_share_back() -> None:
+def test_a_device_that_leaves_a_cell_gives_its_portion_back() -> None:
     """Client 1 loses its link after 2 s, so client 0 had half for 2 s and all for 1 more."""
     cell = Cell(name="tower", down_bps=8e6, up_bps=8e6)
     gone = Link(timetable=(("wifi", 2.0), ("none", 1e9)))
@@ -277,7 +277,7 @@ def test_a_member_that_leaves_a_cell_gives_its_share_back() -> None:
 
 
 def test_over_selection_closes_when_the_target_has_reported() -> None:
-    """Three are asked for two reports; the slowest is told to stop at 24 s, while it trains."""
+    """Three are selected for two reports; the slowest is told to stop at 24 s, while it trains."""
     speeds = [{"kind": "flops", "gflops": g} for g in (1.0, 0.5, 0.1)]
     fleet = tuple(group(compute=compute) for compute in speeds)
     rounds, _ = live(fleet, selection={"kind": "random", "clients_per_round": 2}, over_selection=1.5)
@@ -307,7 +307,7 @@ def test_an_empty_round_is_recorded() -> None:
     assert len(rounds[1].completed) == 1
 
 
-def test_selection_among_the_eligible_asks_nobody_else() -> None:
+def test_selection_among_the_eligible_selects_nobody_else() -> None:
     off = Link(timetable=(("none", 1e9),))
     fleet = (group(connectivity=off, count=5), group(count=3))
     pick = {"kind": "random", "clients_per_round": 2, "pool": "eligible"}
@@ -329,7 +329,7 @@ def test_the_clock_starts_at_the_hour_it_is_told() -> None:
     assert log[0][0] == 7200.0
 
 
-def test_a_law_of_ones_own_that_gives_nonsense_stops_the_run() -> None:
+def test_a_users_own_link_model_that_gives_nonsense_stops_the_run() -> None:
     bad = group(connectivity=Link(timetable=(("wifi", 5.0), ("none", -1.0))))
     with pytest.raises(RunError, match=r"client 0 gave a spell of -1\.0 s"):
         list(simulate(SimulationConfig((bad,), Server(), workload(1), 1, 1)))

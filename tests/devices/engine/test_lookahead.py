@@ -1,4 +1,4 @@
-"""Devices that live through many rounds at once result as they would round by round."""
+"""Devices that live through many rounds at once end as they would round by round."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from fdsim.devices.config.fleet import DeviceGroup
 from fdsim.devices.config.outages import Cell, Outage
 from fdsim.devices.config.server import Server
 from fdsim.devices.config.simulation import SimulationConfig
-from fdsim.devices.engine import lookahead as lookahead
-from fdsim.devices.engine import round_ledger as round_ledger
-from fdsim.devices.engine import world
+from fdsim.devices.engine import lookahead, round_ledger, world
 from fdsim.devices.engine.world import World
 from fdsim.devices.models.battery import Flow, Tapered, falls_straight
 from tests.devices.tiny import Habit, Link, ending, group, live, workload
@@ -54,8 +52,9 @@ def lived(made: SimulationConfig) -> list[Any]:
     alive = World(made)
     for round_index in range(made.rounds):
         found += [*vars(alive.next_round(round_index)).values(), float(alive.env.now)]
-    for device in (process.device for process in alive.processes):
-        found += [device.t_s, device.charge_j, device.spent_j, device.changes, device.next_s]
+    for device in alive.devices:
+        battery = device.battery
+        found += [battery.t_s, battery.charge_j, battery.spent_j, device.changes, device.next_s]
     return found
 
 
@@ -76,9 +75,9 @@ def test_the_same_to_the_last_bit_round_by_round(server: str, monkeypatch: pytes
 @pytest.mark.parametrize(
     "server",
     [{"selection": {"kind": "all", "pool": "eligible"}}, {"deadline_s": 1800.0, "round_interval_s": 1800.0}],
-    ids=["asked by what they are like", "rounds that may start late"],
+    ids=["selected among the eligible", "rounds that may start late"],
 )
-def test_nothing_is_foreseen_that_cannot_be_known(server: dict[str, Any]) -> None:
+def test_there_is_no_lookahead_to_what_cannot_be_known(server: dict[str, Any]) -> None:
     assert not lookahead.is_possible(config(server))
 
 
@@ -99,11 +98,11 @@ def test_a_device_goes_on_after_a_round_that_the_clock_had_to_decide() -> None:
     ]
 
 
-def test_the_few_asked_are_lived_through_and_nobody_else() -> None:
+def test_only_selected_devices_are_advanced() -> None:
     made = config({"selection": {"kind": "random", "clients_per_round": 1}}, rounds=2)
     alive = World(dataclasses.replace(made, workload=workload(50)))
-    asked = {int(alive.next_round(index).selected[0]) for index in range(2)}
-    assert {p.device.client for p in alive.processes if p.device.t_s > 0.0} <= asked
+    selected = {int(alive.next_round(index).selected[0]) for index in range(2)}
+    assert {device.client for device in alive.devices if device.battery.t_s > 0.0} <= selected
 
 
 def test_rows_are_packed_as_they_are_read() -> None:
@@ -123,7 +122,7 @@ class Cold(Tapered):
         return super().after(charge_j, time_s, flow._replace(load_w=1.5 * flow.load_w))
 
 
-def test_a_battery_law_of_ones_own_is_always_asked() -> None:
+def test_a_users_own_battery_model_is_always_asked() -> None:
     fields = {"capacity_wh": 10.0, "charge_w": 5.0}
     assert falls_straight(Tapered.model_validate(fields))
     assert not falls_straight(Cold.model_validate(fields))
@@ -131,7 +130,7 @@ def test_a_battery_law_of_ones_own_is_always_asked() -> None:
     assert rounds[1].soc_start[0] == pytest.approx(1 - 1.5 * (130 + 3586) / 36_000)
 
 
-def test_a_large_fleet_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_fleet_tells_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fifty phones, told in parts of twenty: while they are built, then while they live up to the last round."""
     monkeypatch.setattr(world, "PART", 20)
     monkeypatch.setattr(lookahead, "PART", 20)

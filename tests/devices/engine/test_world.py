@@ -48,7 +48,7 @@ def test_every_number_has_its_source(name: str) -> None:
         assert any(mark in text for mark in ("[D]", "[T]", "[M]", "[E]", "mains")), text
 
 
-def test_the_profiles_of_the_issue_are_there_with_a_line_each() -> None:
+def test_every_profile_exists_and_has_a_description() -> None:
     wanted = {"flagship_phone", "midrange_phone", "budget_phone", "tablet", "raspberry_pi_4", "jetson_nano"}
     assert wanted | {"laptop", "flash2020", "fedscale", "us_nightly"} == set(names())
     assert all(text for _, text in about())
@@ -125,7 +125,7 @@ def test_bad_outages_are_refused(fields: dict[str, Any]) -> None:
         ({"clients": 5}, "5 clients"),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused(config: dict[str, Any], word: str) -> None:
+def test_a_contradictory_config_is_refused(config: dict[str, Any], word: str) -> None:
     fleet = tuple(DeviceGroup.model_validate({"count": 2, **g}) for g in config.get("fleet", ({},)))
     made = SimulationConfig(
         fleet,

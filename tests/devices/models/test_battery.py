@@ -1,4 +1,4 @@
-"""Battery laws against theory and against a slow integrator of the same differential equation."""
+"""Battery models against theory and against a slow integrator of the same differential equation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from fdsim.devices.models.battery import Ageing, Battery, Flow, Linear, Mains, Tapered
 from fdsim.testing import ContractError, check_battery
 
-LAWS: list[Battery] = [
+BATTERIES: list[Battery] = [
     Mains(),
     Linear(capacity_wh=10, charge_w=5),
     Tapered(capacity_wh=19, charge_w=12),
@@ -21,9 +21,9 @@ LAWS: list[Battery] = [
 ]
 
 
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.kind)
-def test_contract(law: Battery) -> None:
-    check_battery(law)
+@pytest.mark.parametrize("battery", BATTERIES, ids=lambda battery: battery.kind)
+def test_contract(battery: Battery) -> None:
+    check_battery(battery)
 
 
 def test_contract_catches_a_battery_that_gains_unplugged() -> None:
@@ -35,17 +35,19 @@ def test_contract_catches_a_battery_that_gains_unplugged() -> None:
         check_battery(Perpetual(capacity_wh=10, charge_w=5))
 
 
-@pytest.mark.parametrize("law", LAWS[1:], ids=lambda law: law.kind)
-def test_an_unplugged_battery_lasts_capacity_over_load(law: Battery) -> None:
-    full_j = law.full_j(0.0)
-    assert law.time_to_level(full_j, 0.0, Flow(2.5, False, full_j)) == pytest.approx(full_j / 2.5, rel=1e-12)
+@pytest.mark.parametrize("battery", BATTERIES[1:], ids=lambda battery: battery.kind)
+def test_an_unplugged_battery_lasts_capacity_over_load(battery: Battery) -> None:
+    full_j = battery.full_j(0.0)
+    assert battery.time_to_level(full_j, 0.0, Flow(2.5, False, full_j)) == pytest.approx(
+        full_j / 2.5, rel=1e-12
+    )
 
 
-def integrated(law: Tapered, charge_j: float, time_s: float, flow: Flow) -> float:
+def integrated(battery: Tapered, charge_j: float, time_s: float, flow: Flow) -> float:
     """The taper's differential equation in small Runge–Kutta steps, knowing nothing of closed forms."""
 
     def slope(charge: float) -> float:
-        return law.charge_power_w(charge / flow.full_j) - flow.load_w
+        return battery.charge_power_w(charge / flow.full_j) - flow.load_w
 
     steps = 1000
     h = time_s / steps
@@ -69,17 +71,17 @@ def integrated(law: Tapered, charge_j: float, time_s: float, flow: Flow) -> floa
 def test_the_taper_follows_its_differential_equation(
     soc: float, load_w: float, hours: float, floor: float, taper: float
 ) -> None:
-    law = Tapered(capacity_wh=15, charge_w=10, floor_frac=floor, taper_soc=taper)
-    flow = Flow(load_w, True, law.full_j(0.0))
-    found = law.after(soc * flow.full_j, hours * 3600, flow)
-    slow = integrated(law, soc * flow.full_j, hours * 3600, flow)
+    battery = Tapered(capacity_wh=15, charge_w=10, floor_frac=floor, taper_soc=taper)
+    flow = Flow(load_w, True, battery.full_j(0.0))
+    found = battery.after(soc * flow.full_j, hours * 3600, flow)
+    slow = integrated(battery, soc * flow.full_j, hours * 3600, flow)
     assert found == pytest.approx(slow, abs=1e-3 * flow.full_j)
 
 
 def test_fade_takes_capacity_with_every_charge() -> None:
-    law = Ageing(capacity_wh=10, charge_w=5, cycles=500, fade_per_cycle_frac=0.0004)
-    assert law.full_j(0.0) == pytest.approx(0.8 * 36_000)
-    assert law.full_j(100 * 36_000.0) == pytest.approx((1 - 0.0004 * 600) * 36_000)
+    battery = Ageing(capacity_wh=10, charge_w=5, cycles=500, fade_per_cycle_frac=0.0004)
+    assert battery.full_j(0.0) == pytest.approx(0.8 * 36_000)
+    assert battery.full_j(100 * 36_000.0) == pytest.approx((1 - 0.0004 * 600) * 36_000)
 
 
 @pytest.mark.parametrize(

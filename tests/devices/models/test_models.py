@@ -1,4 +1,4 @@
-"""Spells, links, usage, compute and selection laws: contracts and theory."""
+"""Spells, link, usage and compute models, and selections: contracts and theory."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def test_contracts_of_bare_kinds(family: str, kind: str) -> None:
     CHECKS[family](build(family, {"kind": kind}))
 
 
-@pytest.mark.parametrize("law", [All(), Random(clients_per_round=3), Random(frac=0.1)])
-def test_contract_of_selections(law: All | Random) -> None:
-    check_selection(law)
+@pytest.mark.parametrize("selection", [All(), Random(clients_per_round=3), Random(frac=0.1)])
+def test_contract_of_selections(selection: All | Random) -> None:
+    check_selection(selection)
 
 
-def test_a_law_that_stands_still_breaks_its_contract() -> None:
+def test_a_link_model_that_stands_still_breaks_its_contract() -> None:
     class Frozen(Connectivity):
         def spells(self, rng: np.random.Generator) -> Iterator[Spell]:
             yield Spell(True, 0.0)
@@ -67,7 +67,7 @@ def test_a_law_that_stands_still_breaks_its_contract() -> None:
         check_connectivity(Frozen())
 
 
-def share_on(spells: Iterator[Switch], until_s: float) -> float:
+def frac_on(spells: Iterator[Switch], until_s: float) -> float:
     t_s = on_s = 0.0
     for on, whole_s in spells:
         length_s = min(whole_s, until_s - t_s)
@@ -81,20 +81,20 @@ def test_a_link_is_up_with_the_probability_of_renewal_theory() -> None:
     """Up / (up + down), from the very start on: the process begins in equilibrium."""
     on, off = Lengths(median_s=1000, ln_sd=0.8), Lengths(median_s=2000, ln_sd=1.2)
     theory = on.mean_s() / (on.mean_s() + off.mean_s())
-    short = [share_on(alternate(on, off, stream(1, i)), 500.0) for i in range(4000)]
+    short = [frac_on(alternate(on, off, stream(1, i)), 500.0) for i in range(4000)]
     assert np.mean(short) == pytest.approx(theory, abs=0.02)
-    assert share_on(alternate(on, off, stream(2)), 2e7) == pytest.approx(theory, abs=0.02)
+    assert frac_on(alternate(on, off, stream(2)), 2e7) == pytest.approx(theory, abs=0.02)
 
 
 def test_tilt_spreads_devices_and_a_charger_calms_the_screen() -> None:
     on = off = Lengths(median_s=600, ln_sd=0.5)
-    often = share_on(alternate(on, off, stream(1), tilt=2.0), 1e7)
+    often = frac_on(alternate(on, off, stream(1), tilt=2.0), 1e7)
     assert often == pytest.approx(1 / (1 + math.exp(-2.0)), abs=0.02)
-    law: Any = build(
+    model: Any = build(
         "usage", {"kind": "spells", "plugged_calm_factor": 5.0, "screen_off": {"median_s": 60.0}}
     )
-    calm = share_on(law.screen(stream(3), lambda: iter([Switch(True, math.inf)])), 1e7)
-    busy = share_on(law.screen(stream(3), lambda: iter([Switch(False, math.inf)])), 1e7)
+    calm = frac_on(model.screen(stream(3), lambda: iter([Switch(True, math.inf)])), 1e7)
+    busy = frac_on(model.screen(stream(3), lambda: iter([Switch(False, math.inf)])), 1e7)
     assert calm < 0.8 * busy
 
 
@@ -114,9 +114,9 @@ def test_spells_take_the_lengths_of_the_part_of_day_they_start_in() -> None:
 
 
 def test_bandwidth_has_the_spread_between_and_within_devices_that_it_says() -> None:
-    law = OnOff(bandwidth=Bandwidth(down_bps=10e6, up_bps=5e6, ln_sd=1.0, session_cv=0.4))
+    model = OnOff(bandwidth=Bandwidth(down_bps=10e6, up_bps=5e6, ln_sd=1.0, session_cv=0.4))
     rates = [
-        [s.down_bps for s in islice(law.spells(stream(1, client)), 40) if s.online] for client in range(400)
+        [s.down_bps for s in islice(model.spells(stream(1, client)), 40) if s.online] for client in range(400)
     ]
     logs = [np.log(r) for r in rates]
     assert np.std(np.concatenate(logs)) == pytest.approx(1.0, abs=0.1)
@@ -126,9 +126,9 @@ def test_bandwidth_has_the_spread_between_and_within_devices_that_it_says() -> N
     assert min(s.down_bps for s in islice(floored.spells(stream(1)), 20) if s.online) >= 9e6
 
 
-def test_mobile_is_on_cellular_in_the_share_of_gaps_it_says() -> None:
-    law = Mobile(wifi_on=Lengths(median_s=100.0), wifi_off=Lengths(median_s=100.0), cellular_frac=0.7)
-    networks = [s.network for s in islice(law.spells(stream(3)), 4000)]
+def test_mobile_is_on_cellular_in_the_fraction_of_gaps_it_says() -> None:
+    model = Mobile(wifi_on=Lengths(median_s=100.0), wifi_off=Lengths(median_s=100.0), cellular_frac=0.7)
+    networks = [s.network for s in islice(model.spells(stream(3)), 4000)]
     gaps = [n for n in networks if n != Network.wifi]
     assert np.mean([n == Network.cellular for n in gaps]) == pytest.approx(0.7, abs=0.03)
     never = Mobile(no_wifi_frac=1.0)
@@ -136,10 +136,10 @@ def test_mobile_is_on_cellular_in_the_share_of_gaps_it_says() -> None:
 
 
 def test_home_wifi_is_home_at_night() -> None:
-    law = HomeWifi(home_wifi_frac=1.0, away_wifi_frac=0.0)
+    model = HomeWifi(home_wifi_frac=1.0, away_wifi_frac=0.0)
     t_s = 0.0
     night, day = [], []
-    for spell in islice(law.spells(stream(4)), 500):
+    for spell in islice(model.spells(stream(4)), 500):
         hour = t_s % 86_400 / 3_600
         if hour < 4:
             night.append(spell.network == Network.wifi)
@@ -152,25 +152,25 @@ def test_home_wifi_is_home_at_night() -> None:
     assert not any(day)
 
 
-def test_hourly_screens_fill_each_hour_as_asked() -> None:
-    shares = (0.05,) * 12 + (0.4,) * 12
-    law = Hourly(screen_on_frac=shares, screen_session=Lengths(median_s=60.0, ln_sd=0.5))
+def test_hourly_screens_fill_each_hour_as_configured() -> None:
+    fracs = (0.05,) * 12 + (0.4,) * 12
+    model = Hourly(screen_on_frac=fracs, screen_session=Lengths(median_s=60.0, ln_sd=0.5))
     t_s = 0.0
     on_s = np.zeros(24)
-    for on, length_s in islice(law.screen(stream(8), lambda: iter(())), 30_000):
+    for on, length_s in islice(model.screen(stream(8), lambda: iter(())), 30_000):
         if on:
             on_s[int(t_s % 86_400 // 3_600)] += length_s
         t_s += length_s
-    share = on_s / (t_s / 24)
-    assert share[:12].mean() == pytest.approx(0.05, abs=0.01)
-    assert share[12:].mean() == pytest.approx(0.4, abs=0.03)
+    frac = on_s / (t_s / 24)
+    assert frac[:12].mean() == pytest.approx(0.05, abs=0.01)
+    assert frac[12:].mean() == pytest.approx(0.4, abs=0.03)
 
 
 def test_nightly_chargers_are_plugged_in_at_three() -> None:
-    law = Nightly(nightly_frac=1.0)
+    model = Nightly(nightly_frac=1.0)
     t_s = 0.0
     nights = 0
-    for on, length_s in islice(law.charger(stream(9)), 60):
+    for on, length_s in islice(model.charger(stream(9)), 60):
         for day in range(20):
             if t_s <= day * 86_400 + 3 * 3_600 < t_s + length_s:
                 assert on
@@ -183,8 +183,8 @@ COST = NetCost(forward_flops=1e6, depthwise_frac=0.0, parameters=1)
 
 
 def test_training_time_follows_the_formula() -> None:
-    law = Flops(gflops=10.0)
-    assert law.work(COST, 500) / law.speed(stream(1)) == pytest.approx(3 * 1e6 * 500 / 10e9)
+    model = Flops(gflops=10.0)
+    assert model.work(COST, 500) / model.speed(stream(1)) == pytest.approx(3 * 1e6 * 500 / 10e9)
     half = NetCost(forward_flops=1e6, depthwise_frac=0.5, parameters=1)
     slow = Flops(gflops=10.0, depthwise_factor=0.25)
     assert slow.work(half, 1) == pytest.approx(slow.work(COST, 1) * (0.5 + 0.5 / 0.25))
@@ -194,13 +194,13 @@ def test_training_time_follows_the_formula() -> None:
 
 
 def test_measured_times_ignore_the_net() -> None:
-    law = PerSample(ms_per_sample=50.0)
-    assert law.work(COST, 100) / law.speed(stream(1)) == pytest.approx(5.0)
+    model = PerSample(ms_per_sample=50.0)
+    assert model.work(COST, 100) / model.speed(stream(1)) == pytest.approx(5.0)
 
 
 def test_speeds_are_lognormal_between_devices() -> None:
-    law = Flops(gflops=18.0, gflops_ln_sd=0.3)
-    logs = [math.log(law.speed(stream(1, i)) / 18e9) for i in range(3000)]
+    model = Flops(gflops=18.0, gflops_ln_sd=0.3)
+    logs = [math.log(model.speed(stream(1, i)) / 18e9) for i in range(3000)]
     assert np.mean(logs) == pytest.approx(0.0, abs=0.02)
     assert np.std(logs) == pytest.approx(0.3, abs=0.02)
 
@@ -227,6 +227,6 @@ def test_random_selection_wants_one_size(fields: dict[str, float]) -> None:
         ("compute", {"kind": "flops", "gflops": 5, "sustained_frac": 1.5}),
     ],
 )
-def test_laws_refuse_what_cannot_be(family: str, table: dict[str, object]) -> None:
+def test_models_refuse_impossible_fields(family: str, table: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         build(family, table)
