@@ -15,8 +15,7 @@ All random numbers come from named streams: a device's link, screen, charger, cr
 first the charge at the start, then the speed, then the background load at each successful check-in), each outage
 ("trouble") and the selection of each round.
 
-The engine (fdsim.devices.engine) is the fast way to the same trace; a test compares the two on random worlds.
-Nothing here is written for speed.
+Nothing here is written for speed. The engine is the fast way to the same trace; a test compares them on random worlds.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ import numpy as np
 import simpy
 
 from fdsim.devices.config.fleet import DeviceGroup
-from fdsim.devices.config.outages import Outage
 from fdsim.devices.config.simulation import SimulationConfig, check, hits
 from fdsim.devices.models.battery import Flow
 from fdsim.devices.models.connectivity import Spell
@@ -46,7 +44,6 @@ SAME_S = 1e-9
 OFFLINE = Spell(False, INF, Network.none, 0.0, 0.0, 0.0)
 #: These lose the work, also where a lapse only pauses it.
 FATAL = (Cause.crashed, Cause.battery_empty)
-
 Process = Generator[simpy.Event, Any, None]
 Row = dict[str, float]
 
@@ -124,6 +121,11 @@ class Device:
             self.settled_s = self.env.now
 
     @property
+    def soc(self) -> float:
+        """The state of charge, 0..1."""
+        return self.charge_j / self.full_j
+
+    @property
     def plugged(self) -> bool:
         """Whether the charger is in and has power."""
         return (self.charger_on or self.topping_up) and not self.is_taken("power")
@@ -135,27 +137,19 @@ class Device:
         load_w = power.idle_w + self.work_w + (power.screen_w if self.screen_on else 0.0)
         return Flow(0.0 if self.empty else load_w, self.plugged, self.full_j)
 
-    @property
-    def network(self) -> Network:
-        """The network the device can use now."""
-        usable = self.link.online and not self.empty and not self.is_taken(self.link.network.name)
-        return self.link.network if usable else Network.none
-
     def is_taken(self, what: str) -> bool:
         """Return whether an outage has taken a network, or the power, away."""
         return any(what in taken for taken in self.taken.values())
 
     def obstacle(self, phase: Phase) -> Cause | None:
-        """Return what keeps the device from working in a phase, the gravest first, or None.
-
-        The link matters at check-in, download and upload; during training only if it must be unmetered.
-        """
+        """Return what keeps the device from working in a phase, the gravest first, or None."""
+        self.settle()
         rule = self.rule
         if self.crashed:
             return Cause.crashed
         if self.empty:
             return Cause.battery_empty
-        if phase is not Phase.train or rule.requires_unmetered:
+        if phase is not Phase.train or rule.requires_unmetered:  # Training needs no link but for its rule.
             if not self.link.online:
                 return Cause.offline if phase is Phase.check_in else Cause.link_lost
             if self.is_taken(self.link.network.name):
@@ -186,10 +180,8 @@ class Device:
         """Plug the charger in and out, which ends a top-up. The battery has aged whenever it goes in."""
         for on, length_s in spells:
             self.change(charger_on=on, topping_up=False)
-            if on:
-                # What is in the battery stays in it.
-                aged_j = self.group.battery.full_j(self.throughput_j)
-                self.change(full_j=max(aged_j, self.charge_j))
+            if on:  # What is in the battery stays in it.
+                self.change(full_j=max(self.group.battery.full_j(self.throughput_j), self.charge_j))
             yield self.env.spell(length_s, Turn.charger)
 
     def follow_crashes(self, spells: Iterator[Switch]) -> Process:
@@ -243,58 +235,53 @@ class LocalRound:
     def run(self) -> Generator[simpy.Event, Any, Row]:
         """Check in, download, train and upload; return the row of the trace: column → value."""
         device, row, workload = self.device, self.row, self.config.workload
-        device.settle()
-        row["soc_start"], row["network"] = device.charge_j / device.full_j, device.network
         cause = device.obstacle(Phase.check_in)
-        done_frac = dict.fromkeys(Phase, 0.0)
+        cut_off = device.empty or device.is_taken(device.link.network.name)
+        row["soc_start"], row["network"] = device.soc, Network.none if cut_off else device.link.network
         if cause is None:
             self.free_frac = 1.0 - device.group.compute.load(device.rng)
+            done_frac, cause = yield from self.race(Phase.download, 8.0 * workload.bytes_down)
+            row["bytes_down"] = round(done_frac * workload.bytes_down)
+        if cause is None:
             work = device.group.compute.work(workload.cost, float(workload.samples[device.client]))
-            phases = {Phase.download: 8.0 * workload.bytes_down, Phase.train: work}
-            for phase, whole in (phases | {Phase.upload: 8.0 * workload.bytes_up}).items():
-                done_frac[phase], cause = yield from self.race(phase, whole)
-                if cause is not None:
-                    break
-            device.change(work_w=0.0)
-        row["progress"] = done_frac[Phase.train]
-        row["bytes_down"] = round(done_frac[Phase.download] * workload.bytes_down)
-        row["bytes_up"] = round(done_frac[Phase.upload] * workload.bytes_up)
-        row["end_s"], row["soc_end"] = self.env.now, device.charge_j / device.full_j
+            row["progress"], cause = yield from self.race(Phase.train, work)
+        if cause is None:
+            done_frac, cause = yield from self.race(Phase.upload, 8.0 * workload.bytes_up)
+            row["bytes_up"] = round(done_frac * workload.bytes_up)
+        device.change(work_w=0.0)
+        row["end_s"], row["soc_end"] = self.env.now, device.soc
         row["outcome"] = Outcome.completed if cause is None else Outcome.dropped
         row["cause"] = NONE if cause is None else cause
         return row
 
     def race(self, phase: Phase, whole: float) -> Generator[simpy.Event, Any, tuple[float, Cause | None]]:
-        """Work through a phase against all that can end it early; return (share done, what ended it or None).
+        """Work through `whole` bits, or units of the compute model, against all that can end it early.
 
-        It works on `whole` bits, or units of the compute model, at a constant rate until something happens.
+        Return (share done, what ended it or None). The rate is constant until something happens.
         """
-        env, device, row, cell = self.env, self.device, self.row, self.cells.get(phase)
+        env, device, row = self.env, self.device, self.row
+        cell = self.cells.get(phase) or SharedCell(env, INF)
         start_s, left, hot_s, session, handshake_s = env.now, whole, 0.0, None, 0.0
         cause, done, row["phase"] = None, False, phase
-        if cell is not None:
-            cell.join()
+        cell.join()
         while cause is None and not done:
-            if device.link is not session and phase is not Phase.train:
-                # A new session starts with new round trips.
+            if device.link is not session and phase is not Phase.train:  # New sessions, new round trips.
                 session, handshake_s = device.link, device.group.handshakes * device.link.rtt_s
             lapse = device.obstacle(phase)
             too_late = env.now >= self.deadline_s - SAME_S
-            if lapse is not None and (lapse in FATAL or not self.pauses or too_late):
-                cause = lapse  # Also of a device that is still paused at the deadline.
+            if too_late or lapse in FATAL or (lapse is not None and not self.pauses):
+                # A device that is still paused at the deadline failed for what it was paused for.
+                cause = Cause.deadline if lapse is None else lapse
                 break
-            if too_late:
-                cause = Cause.deadline
-                break
-            rate, steady_s, work_w = self.pace(phase, hot_s) if lapse is None else (0.0, INF, 0.0)
+            rate, steady_s, work_w = 0.0, INF, 0.0
+            if lapse is None:
+                rate, steady_s, work_w = self.pace(phase, hot_s, cell.share_bps)
             if work_w != device.work_w:
                 device.change(work_w=work_w)
             since_s, done_s = env.now, env.now + handshake_s + left / rate if rate > 0.0 else INF
             own = env.at(min(done_s, since_s + steady_s, self.deadline_s), Turn.local_round)
-            others = [device.changed, self.closed] + ([] if cell is None else [cell.changed])
-            yield env.any_of([own, *others])
+            yield own | device.changed | cell.changed | self.closed
             yield env.at(env.now, Turn.local_round)  # Whatever else happens at this instant happens first.
-            device.settle()
             elapsed_s, done = env.now - since_s, env.now >= done_s - SAME_S
             if lapse is None:
                 row["energy_j"] += elapsed_s * (work_w + device.group.power.idle_w)
@@ -304,23 +291,20 @@ class LocalRound:
                 left = 0.0 if done else max(0.0, left - rate * (elapsed_s - shaken_s))
             if self.closed.triggered and not (done and phase is Phase.upload):
                 cause = Cause.deadline
-        if cell is not None:
-            cell.join(-1)
+        cell.join(-1)
         row[f"{phase.name}_s"] = env.now - start_s
         return 1.0 - left / whole if whole else float(cause is None), cause
 
-    def pace(self, phase: Phase, hot_s: float) -> tuple[float, float, float]:
+    def pace(self, phase: Phase, hot_s: float, share_bps: float) -> tuple[float, float, float]:
         """Return (bits or work per second, seconds until the device throttles, power added in W)."""
         group, link, now_s = self.device.group, self.device.link, self.env.now
         radio, compute, cellular = group.radio, group.compute, link.network is Network.cellular
-        share_bps = self.cells[phase].share_bps if phase in self.cells else INF
         if phase is Phase.download:
             return min(link.down_bps, share_bps), INF, radio.cellular_rx_w if cellular else radio.wifi_rx_w
         if phase is Phase.upload:
             return min(link.up_bps, share_bps), INF, radio.cellular_tx_w if cellular else radio.wifi_tx_w
         speed_frac, steady_s = compute.pace(hot_s)
-        if now_s + steady_s == now_s:
-            # Too little for the clock to move by: the device throttles now.
+        if now_s + steady_s == now_s:  # Too little for the clock to move by: the device throttles now.
             speed_frac, steady_s = compute.pace(hot_s + SAME_S)
         screen_frac = 1.0 - compute.screen_load_frac if self.device.screen_on else 1.0
         rate = self.device.speed * speed_frac * screen_frac * self.free_frac
@@ -340,27 +324,30 @@ class Server:
         }
         for device in self.devices:
             self.start(device)
-        for number, outage in enumerate(config.outages):
-            env.process(self.follow_outage(number, outage))
+        for number in range(len(config.outages)):
+            env.process(self.follow_outage(number))
 
     def start(self, device: Device) -> None:
         """Start the processes of a device, whose spells begin at midnight of day 0."""
         client, group, seed, process = device.client, device.group, self.config.seed, self.env.process
-        usage = group.usage.for_device(client, seed)
+        connectivity, usage = (
+            group.connectivity.for_device(client, seed),
+            group.usage.for_device(client, seed),
+        )
 
         def charger() -> Iterator[Switch]:
             return usage.charger(stream(seed, "charger", client))
 
-        link = group.connectivity.for_device(client, seed).spells(stream(seed, "link", client))
-        process(device.follow_link(link))
+        process(device.follow_link(connectivity.spells(stream(seed, "link", client))))
         process(device.follow_screen(usage.screen(stream(seed, "screen", client), charger)))
         process(device.follow_charger(charger()))
         if group.crash is not None:
             process(device.follow_crashes(group.crash.spells(stream(seed, "crash", client))))
         process(device.follow_battery())
 
-    def follow_outage(self, number: int, outage: Outage) -> Process:
+    def follow_outage(self, number: int) -> Process:
         """Take something away from all devices that an outage hits, and give it back."""
+        outage = self.config.outages[number]
         for active, length_s in outage.spells(stream(self.config.seed, "trouble", number)):
             for device in self.devices:
                 if hits(outage, device.group):
@@ -371,8 +358,6 @@ class Server:
         """Return the clients that are asked, ascending: more than the target where the server over-selects."""
         devices, selection = self.devices, self.config.server.selection
         if selection.pool == "eligible":
-            for device in devices:
-                device.settle()
             devices = [device for device in devices if device.obstacle(Phase.check_in) is None]
         target = selection.target(len(self.devices))
         wanted = min(len(devices), math.ceil(target * self.config.server.over_selection - 1e-9))
@@ -394,9 +379,9 @@ class Server:
         while running and reports < wanted:
             yield env.any_of(running)
             yield env.at(env.now, Turn.server)
-            ended: list[Any] = [process.value for process in running if process.processed]
-            reports += sum(row["outcome"] == Outcome.completed for row in ended)
-            running = [process for process in running if not process.processed]
+            ended: list[Any] = [process.value for process in rounds.values() if process.processed]
+            running = [process for process in rounds.values() if not process.processed]
+            reports = sum(row["outcome"] == Outcome.completed for row in ended)
         closed.succeed()
         rows: dict[int, Row] = dict(zip(rounds, (yield env.all_of(rounds.values())).values(), strict=True))
         end_s = max((row["end_s"] for row in rows.values()), default=start_s)
@@ -404,8 +389,7 @@ class Server:
         for client, row in rows.items():
             for column, value in row.items():
                 getattr(made, column)[client] = value
-        if len(made.completed) < config.min_reports_frac * target:
-            # Too few reports for the server to use any.
+        if len(made.completed) < config.min_reports_frac * target:  # Too few for the server to use any.
             made.cause[made.completed] = Cause.abandoned
             made.outcome[made.completed] = Outcome.dropped
         return made
@@ -414,7 +398,6 @@ class Server:
 def simulate_reference(config: SimulationConfig) -> Iterator[TraceRound]:
     """Simulate a fleet and yield each round as soon as it is closed."""
     check(config)
-    env = Clock()
-    server = Server(env, config)
+    server = Server(env := Clock(), config)
     for round_index in range(config.rounds):
         yield env.run(until=env.process(server.run_round(round_index)))  # type: ignore[misc]

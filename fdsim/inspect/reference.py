@@ -45,7 +45,9 @@ class ReferenceComparison:
             value, expected = getattr(made, name), getattr(reference, name)
             self._note(name, abs(value - expected))
             if not abs(value - expected) <= SAME_TIME_S:
-                self.difference = f"round {made.round}, {name}: {value} is recorded, {expected} by the reference"
+                self.difference = (
+                    f"round {made.round}, {name}: {value} is recorded, {expected} by the reference"
+                )
                 return False
         # The first client that differs, and of its columns the first in the order of the table: causes before times.
         found = {name: self._unequal(name, made, reference) for name in CLIENT_COLUMNS}
@@ -55,9 +57,7 @@ class ReferenceComparison:
         client = int(differing[0])
         column = next(name for name in CLIENT_COLUMNS if found[name][client])
         values = [_shown(column, getattr(one, column)[client]) for one in (made, reference)]
-        self.difference = (
-            f"round {made.round}, client {client}, {column}: {values[0]} is recorded, {values[1]} by the reference"
-        )
+        self.difference = f"round {made.round}, client {client}, {column}: {values[0]} is recorded, {values[1]} by the reference"
         return False
 
     def _unequal(self, name: str, made: TraceRound, reference: TraceRound) -> np.ndarray:
