@@ -11,9 +11,8 @@ link, screen, charger, outage, crash), then the local rounds, then the server. S
 changes of that instant; and within a local round work that is done counts, then a lapse of eligibility (the gravest
 cause, see `Device.obstacle`), then the deadline, then the close of the round.
 
-All random numbers come from named streams: a device's link, screen, charger, crashes and its own numbers ("device":
-first the charge at the start, then the speed, then the background load at each successful check-in), each outage
-("trouble") and the selection of each round.
+Random numbers come from named streams: link, screen, charger, crash and "device" of each client (charge at the start,
+speed, then the background load at each successful check-in), "trouble" of each outage, "selection" of each round.
 
 Nothing here is written for speed. The engine is the fast way to the same trace; a test compares them on random worlds.
 """
@@ -330,10 +329,8 @@ class Server:
     def start(self, device: Device) -> None:
         """Start the processes of a device, whose spells begin at midnight of day 0."""
         client, group, seed, process = device.client, device.group, self.config.seed, self.env.process
-        connectivity, usage = (
-            group.connectivity.for_device(client, seed),
-            group.usage.for_device(client, seed),
-        )
+        connectivity = group.connectivity.for_device(client, seed)
+        usage = group.usage.for_device(client, seed)
 
         def charger() -> Iterator[Switch]:
             return usage.charger(stream(seed, "charger", client))

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
-from fdsim.trace import TraceRound
+from fdsim.trace import TraceRound, open_trace
 from fdsim.trace.round import CLIENT_COLUMNS, ENUMS
 
 #: How far instants may lie apart, s, and energy and charge, relative.
@@ -98,3 +99,17 @@ def compare_with_reference(
         if not comparison.add(one, other):
             break
     return comparison
+
+
+def verify_reference(path: Path | str) -> ReferenceComparison:
+    """Simulate a run's fleet by the reference model and compare the run's trace with it."""
+    from fdsim.inspect.verify import check_hashes
+    from fdsim.prepare import prepare
+    from fdsim.run import reference_rounds
+    from fdsim.telemetry.reader import open_run
+
+    run = open_run(path)
+    check_hashes(run)
+    return compare_with_reference(
+        open_trace(run.path / "trace.parquet"), reference_rounds(prepare(run.scenario))
+    )
