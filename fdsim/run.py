@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import fdsim
-from fdsim.errors import NumericalError
+from fdsim.errors import NumericalError, ScenarioError
 from fdsim.prepare import Prepared, prepare
 from fdsim.progress import Progress, Silent
 from fdsim.scenario import Scenario
@@ -22,6 +22,7 @@ from fdsim.trace import Trace, TraceRound, open_trace, write_trace
 from fdsim.trace.cache import TraceCache
 
 if TYPE_CHECKING:
+    from fdsim.devices.config.simulation import SimulationConfig
     from fdsim.distributed.sharding import Sharding
     from fdsim.learning.engine import Task
     from fdsim.strategies.base import Strategy
@@ -58,10 +59,24 @@ def participation_rounds(
             )
         )
         return
-    from fdsim.devices.config.simulation import SimulationConfig
     from fdsim.devices.engine.world import simulate
 
-    setting = SimulationConfig(
+    config = simulation_config(prepared)
+    if folder is not None and scenario.telemetry.events:
+        with folder.events_writer() as events:
+            yield from simulate(
+                config, on_event=events.append, on_time=progress.fleet_time, on_part=progress.fleet_part
+            )
+    else:
+        yield from simulate(config, on_time=progress.fleet_time, on_part=progress.fleet_part)
+
+
+def simulation_config(prepared: Prepared) -> SimulationConfig:
+    """Return all that the simulation of a scenario's fleet depends on."""
+    from fdsim.devices.config.simulation import SimulationConfig
+
+    scenario = prepared.scenario
+    return SimulationConfig(
         fleet=scenario.fleet,
         server=scenario.server,
         workload=prepared.workload,
@@ -70,21 +85,35 @@ def participation_rounds(
         outages=scenario.outages,
         cells=scenario.cells,
     )
-    if folder is not None and scenario.telemetry.events:
-        with folder.events_writer() as events:
-            yield from simulate(
-                setting, on_event=events.append, on_time=progress.fleet_time, on_part=progress.fleet_part
-            )
-    else:
-        yield from simulate(setting, on_time=progress.fleet_time, on_part=progress.fleet_part)
 
 
-def make_trace(prepared: Prepared, path: Path, progress: Progress, folder: RunFolder | None = None) -> Trace:
+def reference_rounds(prepared: Prepared) -> Iterator[TraceRound]:
+    """Return the trace of a scenario's fleet by the reference model, round by round."""
+    if prepared.scenario.participation is not None:
+        raise ScenarioError(
+            "participation",
+            "the reference model simulates a fleet, and this scenario has none",
+            "choose a scenario with [[fleet]] tables",
+        )
+    from fdsim.devices.reference import simulate_reference
+
+    return simulate_reference(simulation_config(prepared))
+
+
+def make_trace(
+    prepared: Prepared,
+    path: Path,
+    progress: Progress,
+    folder: RunFolder | None = None,
+    *,
+    reference: bool = False,
+) -> Trace:
     """Simulate participation and write the trace to `path`, which appears only when complete."""
+    rounds = reference_rounds(prepared) if reference else participation_rounds(prepared, progress, folder)
     progress.fleet_starts(prepared)
     trace = write_trace(
         path,
-        participation_rounds(prepared, progress, folder),
+        rounds,
         on_round=progress.trace_round,
         made_by=prepared.trace_key,
         true_cluster=prepared.true_cluster,

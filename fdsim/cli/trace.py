@@ -17,6 +17,12 @@ def make(
     scenario: ScenarioFile,
     out: Annotated[Path, typer.Option("--out", metavar="F.parquet", help="Where to write the trace.")],
     sets: Overrides = None,
+    reference: Annotated[
+        bool,
+        typer.Option(
+            "--reference", help="Simulate by the reference model (devices/reference.py): slow, same trace."
+        ),
+    ] = False,
 ) -> None:
     """Simulate the fleet only and write its trace."""
     from rich.console import Console
@@ -28,7 +34,7 @@ def make(
 
     loaded = load_scenario(scenario, sets or [])
     with Terminal(Console(), loaded.rounds) as progress:
-        trace = make_trace(prepare(loaded), out, progress)
+        trace = make_trace(prepare(loaded), out, progress, reference=reference)
     typer.echo(f"{out}: {trace.clients} clients, {trace.rounds} rounds, hash {trace.content_hash}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,11 +19,24 @@ def verify(
         float,
         typer.Option("--tolerance", min=0.0, help="Let values differ by this much, relative; 0 is exact."),
     ] = 0.0,
+    reference: Annotated[
+        bool,
+        typer.Option("--reference", help="Compare the trace with the reference model of the fleet instead."),
+    ] = False,
 ) -> None:
     """Run a run's scenario again and compare every table value by value."""
-    from fdsim.errors import RunError
+    from fdsim.errors import InputError, RunError
     from fdsim.inspect.verify import verify_run
 
+    if reference:
+        if quick or tolerance:
+            raise InputError(
+                "--reference",
+                "compares all rounds within its own tolerances",
+                "leave out --quick and --tolerance",
+            )
+        _verify_reference(run)
+        return
     verdict = verify_run(run, quick=quick, tolerance=tolerance)
     if verdict.changed:
         typer.echo(f"the environment changed since the run: {', '.join(verdict.changed)}")
@@ -30,3 +44,16 @@ def verify(
         raise RunError(f"{run}: not the same. {verdict.difference}")
     exactly = "bit by bit" if not tolerance else f"within {tolerance:g}"
     typer.echo(f"{run}: the same {exactly} over {verdict.rounds} rounds, real time left out")
+
+
+def _verify_reference(run: Path) -> None:
+    from fdsim.errors import RunError
+    from fdsim.inspect.reference import verify_reference
+
+    found = verify_reference(run)
+    if found.difference is not None:
+        raise RunError(f"{run}: the trace differs from the reference. {found.difference}")
+    typer.echo(
+        f"{run}: the trace agrees with the reference over {found.rounds} rounds and {found.rows} rows of selected "
+        f"clients; times differ by at most {found.largest_time_s:.1g} s"
+    )
