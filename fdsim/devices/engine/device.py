@@ -126,6 +126,7 @@ class Device:
 
         Whatever the screen does, no charge level is met before `bound_s`, so that levels need no thought here.
         """
+        # Local names: this loop lives through six of seven changes of a phone.
         battery, around, flows, log = self.battery, self.surroundings, self._flows, self._log
         live, screen_s, changes, on = battery.live, around.screen_s, self.changes, around.screen_on
         stop_s = min(self._quiet_s, battery.bound_s)
@@ -206,6 +207,7 @@ class Device:
             self._note_charge()
 
     def _meet_next(self, before_s: float) -> None:
+        """Set `next_s`, and find the next charge level if it may be met before `before_s`."""
         battery, quiet_s = self.battery, self._quiet_s
         if battery.bound_s <= quiet_s and battery.bound_s <= before_s:
             self._find_level()

@@ -26,6 +26,7 @@ SAME_S = 1e-9
 #: These lose the work whatever `on_lapse` says.
 FATAL = (Cause.crashed, Cause.battery_empty)
 
+# Members bound once, here and in other modules: looking one up in its enum costs more than comparing it.
 _CHECK_IN, _DOWNLOAD, _TRAIN, _UPLOAD = Phase
 _CELLULAR, _DEADLINE = Network.cellular, Cause.deadline
 WORKING = (_DOWNLOAD, _TRAIN, _UPLOAD)

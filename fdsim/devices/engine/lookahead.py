@@ -17,7 +17,13 @@ import numpy as np
 
 from fdsim.devices.config.simulation import SimulationConfig
 from fdsim.devices.engine.device import Device
-from fdsim.devices.engine.local_round import RoundRequest, phase_powers_w, training_rate, work_energy_j
+from fdsim.devices.engine.local_round import (
+    LocalRoundResult,
+    RoundRequest,
+    phase_powers_w,
+    training_rate,
+    work_energy_j,
+)
 from fdsim.devices.engine.round_ledger import RoundLedger, pack_completed
 
 #: The most rounds that a device lives through at once, and the most rows that wait for their rounds (14 or 53 B each).
@@ -91,14 +97,15 @@ class Lookahead:
         alone = device.cell is None and not self._closes_early
         for place, round_index in enumerate(rounds):
             ledger = self._ledgers[round_index]
-            if not ledger.check_in(device):
+            result = ledger.check_in(device)
+            if result is None:
                 continue
             ends_s = closed_form_ends(device, ledger.request) if alone else None
             if ends_s is None:
-                ledger.call(device)
+                ledger.called[client] = result
                 self._later[client] = rounds[place + 1 :]
                 return
-            _complete(ledger, device, ends_s)
+            ledger.completed += _live_through(device, result, ends_s)
 
 
 def closed_form_ends(device: Device, request: RoundRequest) -> Ends | None:
@@ -117,9 +124,9 @@ def closed_form_ends(device: Device, request: RoundRequest) -> Ends | None:
     return None
 
 
-def _complete(ledger: RoundLedger, device: Device, ends_s: Ends) -> None:
-    """Let a device live through its undisturbed round, and settle it."""
-    soc_start, start_s, (down_s, train_s, end_s) = device.soc, ledger.request.start_s, ends_s
+def _live_through(device: Device, checked_in: LocalRoundResult, ends_s: Ends) -> bytes:
+    """Let a device live through its undisturbed round, and return its row of the ledger."""
+    start_s, (down_s, train_s, end_s) = checked_in.start_s, ends_s
     down_w, train_w, up_w = phase_powers_w(device)
     device.work_through(((down_w, down_s), (train_w, train_s), (up_w, end_s)))
     energy_j = (
@@ -127,5 +134,6 @@ def _complete(ledger: RoundLedger, device: Device, ends_s: Ends) -> None:
         + work_energy_j(device, train_w, train_s - down_s)
         + work_energy_j(device, up_w, end_s - train_s)
     )
-    network = device.surroundings.link.network
-    ledger.completed += pack_completed(device.client, network, soc_start, device.soc, *ends_s, energy_j)
+    return pack_completed(
+        device.client, checked_in.network, checked_in.soc_start, device.soc, *ends_s, energy_j
+    )

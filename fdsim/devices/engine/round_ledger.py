@@ -48,23 +48,21 @@ class RoundLedger:
     refused: bytearray = field(default_factory=bytearray)
     completed: bytearray = field(default_factory=bytearray)
 
-    def check_in(self, device: Device) -> bool:
-        """Let a device live up to the start of the round; return whether it can take part, and settle it if not."""
-        device.advance(self.request.start_s)
+    def check_in(self, device: Device) -> LocalRoundResult | None:
+        """Let a device live up to the start of the round; return the result to be filled in if it can take part.
+
+        A device that cannot is settled here.
+        """
+        request = self.request
+        device.advance(request.start_s)
         cause = obstacle(device, _CHECK_IN)
-        device.note("check_in", float(self.request.round_index))
+        device.note("check_in", float(request.round_index))
         if cause is None:
             device.free_frac = 1.0 - device.group.compute.load(device.rng)
-            return True
+            return LocalRoundResult(request.start_s, device.soc, device.surroundings.link.network)
         device.note("dropped", float(cause))
         self.refused += pack_refused(device.client, cause, working_network(device), device.soc)
-        return False
-
-    def call(self, device: Device) -> None:
-        """Leave the round of a device that has checked in to the world's clock."""
-        self.called[device.client] = LocalRoundResult(
-            self.request.start_s, device.soc, device.surroundings.link.network
-        )
+        return None
 
     def last_end_s(self) -> float:
         """Return when the last closed-form round ends; −inf if there is none."""

@@ -126,9 +126,9 @@ class World:
         """Select clients, and let their devices check in, ascending; take no time."""
         ledger = RoundLedger(request, self._select(request.round_index))
         for client in ledger.selected.tolist():
-            device = self.devices[client]
-            if ledger.check_in(device):
-                ledger.call(device)
+            result = ledger.check_in(self.devices[client])
+            if result is not None:
+                ledger.called[client] = result
         return ledger
 
     def _select(self, round_index: int) -> np.ndarray:
