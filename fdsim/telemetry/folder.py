@@ -160,11 +160,11 @@ def _start(path: Path, scenario: Scenario) -> Manifest:
             "strategies", "two strategies have the same label", "give each a label of its own"
         )
     _clear(path, OWN_NAMES)
-    temporary = path / TEMPORARY
+    temporary, scenario_hash = path / TEMPORARY, scenario.content_hash
     write_whole(path / "scenario.toml", scenario.as_toml().encode(), temporary=temporary)
     # Empty tables, so that the run can be read from the start.
     for table in ("rounds", "clients") if scenario.telemetry.clients else ("rounds",):
-        schema = file_schema(table, scenario_hash=scenario.content_hash, strategy=labels[0])
+        schema = file_schema(table, scenario_hash=scenario_hash, strategy=labels[0])
         first = part_path(path / table / partition(labels[0]), 0)
         write_whole(first, checksummed_parquet(schema.empty_table()), temporary=temporary)
     manifest = Manifest(path, {})
@@ -173,7 +173,7 @@ def _start(path: Path, scenario: Scenario) -> Manifest:
         name=scenario.name,
         status="running",
         message=None,
-        scenario_hash=scenario.content_hash,
+        scenario_hash=scenario_hash,
         trace_hash=None,
         seed=scenario.seed,
         rounds=scenario.rounds,
