@@ -167,7 +167,7 @@ def test_the_engine_gives_the_reference_trace_on_many_worlds(config: SimulationC
     hold(config)
 
 
-# -- where the engine is known to differ: fixed there, these pass and go
+# -- what the reference has found wrong in the engine
 
 
 def test_a_phase_that_ends_as_the_round_closes_is_over() -> None:
@@ -180,9 +180,6 @@ def test_a_phase_that_ends_as_the_round_closes_is_over() -> None:
     assert compare_with_reference(simulate(config), [reference]).difference is None
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the engine ages the battery when the last spell of the charger is over"
-)
 def test_a_battery_does_not_age_when_the_last_spell_of_the_charger_goes_on() -> None:
     """Plugged in from 60 s on, for 600 s and then for ever: nothing happens at 660 s."""
     battery = {"kind": "ageing", "capacity_wh": 1.0, "charge_w": 20.0, "fade_per_cycle_frac": 0.01}

@@ -174,8 +174,9 @@ class Device:
 
     def _next_charger(self, now_s: float) -> None:
         around, battery = self.surroundings, self.battery
-        if around.next_charger(now_s):
-            battery.topping_up = False
+        if not around.next_charger(now_s):
+            return  # the last spell goes on for ever: nobody plugs anything in
+        battery.topping_up = False
         if around.charger_on:
             battery.age()
 
