@@ -52,7 +52,7 @@ def profile_groups(draw: st.DrawFn) -> DeviceGroup:
         fields["initial_soc"] = [draw(st.floats(0, 0.4)), draw(st.floats(0.4, 1))]
         battery = draw(st.sampled_from(["as in the profile", "ageing", "small", "mains"]))
         if battery == "ageing":
-            fade = {"cycles": 300.0, "fade_per_cycle_frac": 0.01}
+            fade = {"cycles": 10.0, "fade_per_cycle_frac": 0.01}
             fields["battery"] = {"kind": "ageing", "capacity_wh": 3.0, "charge_w": 10.0, **fade}
         elif battery == "small":
             fields["battery"] = {
@@ -101,12 +101,12 @@ def timetable_groups(draw: st.DrawFn) -> DeviceGroup:
     habit = Habit(
         screen_times=draw(_times(st.booleans())),
         charger_times=draw(_times(st.booleans())),
-        top_up_soc=draw(st.sampled_from([0.0, 0.0, 0.25])),
+        top_up_soc=draw(st.sampled_from([0.0, 0.25, 0.5])),
     )
     battery = {"kind": "linear", "capacity_wh": draw(st.sampled_from([0.05, 0.2, 10.0])), "charge_w": 20.0}
     kind = draw(st.sampled_from(["linear", "linear", "tapered", "ageing"]))
     if kind == "ageing":
-        battery |= {"cycles": 100.0, "fade_per_cycle_frac": 0.01}
+        battery |= {"cycles": 10.0, "fade_per_cycle_frac": 0.01}
     compute = {
         "screen_load_frac": draw(st.sampled_from([0.0, 0.5])),
         "sustained_frac": draw(st.sampled_from([1.0, 0.5])),
