@@ -118,6 +118,7 @@ MENU: dict[str, dict[str, str]] = {
         "zero": "fdsim.strategies.zero:Zero",
         "stale": "fdsim.strategies.stale:Stale",
         "fdms": "fdsim.strategies.fdms:Fdms",
+        "fdms_memory": "fdsim.strategies.fdms_memory:FdmsMemory",
         "oracle_friends": "fdsim.strategies.oracle_friends:OracleFriends",
         "fedvarp": "fdsim.strategies.fedvarp:FedVarp",
     },

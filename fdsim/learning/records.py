@@ -58,7 +58,7 @@ def client_rows(
     clients = trace_round.clients
     stand_in, substitute = np.full(clients, -1), np.full(clients, -1)
     stood_in_for, weight = np.zeros(clients, dtype=np.int64), np.zeros(clients)
-    similarity, train_loss, test_accuracy, error, cosine = np.full((5, clients), np.nan)
+    similarity, train_loss, test_accuracy, error, cosine, predicted = np.full((6, clients), np.nan)
     if blend is not None:
         single = blend.stand_in >= 0
         stand_in[cohort.missing[single]] = blend.stand_in[single]
@@ -66,6 +66,8 @@ def client_rows(
         substitute[cohort.missing] = np.where(single, Substitute.client, -blend.stand_in)
         stood_in_for += np.bincount(blend.stand_in[single], minlength=clients)
         similarity[cohort.missing] = blend.similarity
+        if blend.predicted_error is not None:
+            predicted[cohort.missing] = blend.predicted_error
         weight[cohort.active] = blend.weights
         train_loss[cohort.active] = outcome.losses
     if outcome.substitution_error is not None:
@@ -84,6 +86,7 @@ def client_rows(
         train_loss=train_loss,
         substitution_error=error,
         substitution_cosine=cosine,
+        predicted_error=predicted,
         true_cluster=np.full(clients, -1) if true_cluster is None else true_cluster,
     )
 

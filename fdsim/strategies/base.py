@@ -85,6 +85,11 @@ class Blend:
     """[M] the score by which the stand-in was chosen; NaN for none."""
     correction: torch.Tensor | None = None
     """[P] added to the weighted sum."""
+    mixture: np.ndarray | None = None
+    """[M, S + 1] where substitutes are mixtures: the part of each received update, and last of what is stored for
+    the client itself, in each; `stand_in` then names the largest part. None where `stand_in` says it all."""
+    predicted_error: np.ndarray | None = None
+    """[M] ‖Δ̃ − Δ‖² that the strategy expects of each substitute, in the paper's units; NaN where unknown."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,10 @@ class Feedback:
     """[S, S] scores of the pairs that `Strategy.pairs` asked for, NaN elsewhere; None unless `compares`."""
     losses: np.ndarray | None = None
     """[S] mean training losses."""
+    figures: np.ndarray | None = None
+    """[S, n] what `Strategy.store` returned, a row per client."""
+    learning_rate: float = 1.0
+    """η_L of the round; an update divided by it is in the paper's units."""
 
 
 class Strategy(Component):
@@ -113,10 +122,6 @@ class Strategy(Component):
     family: ClassVar[str] = "strategy"
     #: The engine also trains the missing clients and passes their updates on as if they had been received.
     trains_missing: ClassVar[bool] = False
-    #: The engine computes similarities of received updates for `after_round`.
-    compares: ClassVar[bool] = False
-    #: The engine passes every chunk of received updates to `store`.
-    stores: ClassVar[bool] = False
     #: The code in `Blend.stand_in` that means "no stand-in was found"; None when the rule cannot fail.
     fallback: ClassVar[int | None] = None
     #: Missing clients are represented by single clients, whose friendship can be checked.
@@ -128,6 +133,16 @@ class Strategy(Component):
     def label(self) -> str:
         """The name the run's tables use: `name` if given, else the kind."""
         return self.name or self.kind.rsplit(":", 1)[-1]
+
+    @property
+    def compares(self) -> bool:
+        """Whether the engine computes similarities of received updates for `after_round`."""
+        return False
+
+    @property
+    def stores(self) -> bool:
+        """Whether the engine passes every chunk of received updates to `store`."""
+        return False
 
     @property
     def takes_partial(self) -> bool:
@@ -154,8 +169,15 @@ class Strategy(Component):
         """Return the [S, S] mask of pairs worth comparing; None means all of them."""
         return None
 
-    def store(self, state: State, cohort: Cohort, clients: np.ndarray, updates: torch.Tensor) -> None:
-        """Take a chunk of received updates [C, P] when `stores` is set; changes `state` in place."""
+    def store(
+        self, state: State, cohort: Cohort, clients: np.ndarray, updates: torch.Tensor
+    ) -> torch.Tensor | None:
+        """Take a chunk of received updates [C, P] when `stores` is set; changes `state` in place.
+
+        Figures [C, n] that it returns reach the host with the round's one transfer, and `after_round` as
+        `Feedback.figures`. Do not wait for the accelerator here: that would slow down every chunk.
+        """
+        return None
 
     def after_round(self, state: State, cohort: Cohort, feedback: Feedback) -> State:
         """Take in what the round has shown and return the next state."""
