@@ -56,3 +56,15 @@ def test_pages_link_to_files_that_exist() -> None:
     for page in (ROOT / "docs").glob("*.md"):
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_contributing_names_what_is_there() -> None:
+    """Files exist, and back-ticked names are found in one of them."""
+    page = (ROOT / "docs" / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    files = [ROOT / name for name in re.findall(r"`((?:fdsim|tests)/[\w/]+\.\w+)`", page)]
+    assert files
+    assert [str(file) for file in files if not file.exists()] == []
+    source = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    steps = page[page.index("## Add a battery model") : page.index("## Send a change")]
+    names = re.findall(r"`([A-Za-z_]{4,})`", steps)
+    assert [name for name in names if not re.search(rf"\b{name}\b", source)] == []

@@ -76,7 +76,12 @@ class Cohort:
 
 @dataclass(frozen=True)
 class Blend:
-    """What a strategy returns: a weight per received update [S], a substitute per missing client [M]."""
+    """What a strategy returns: a weight per received update [S], a substitute per missing client [M].
+
+    The two must agree: `weights` are the active clients' own weights plus what `stand_in` (or `mixture`) puts on them,
+    since the counterfactual measures each missing client's error by its substitute. `substituted` and `renormalised`
+    below work the weights out; where no code says what represents a client, give `mixture`.
+    """
 
     weights: np.ndarray
     stand_in: np.ndarray
@@ -122,9 +127,11 @@ class Strategy(Component):
     family: ClassVar[str] = "strategy"
     #: The engine also trains the missing clients and passes their updates on as if they had been received.
     trains_missing: ClassVar[bool] = False
-    #: The code in `Blend.stand_in` that means "no stand-in was found"; None when the rule cannot fail.
+    #: The code in `Blend.stand_in` that means "no stand-in was found", counted in the column fallback_frac; None when
+    #: the rule cannot fail.
     fallback: ClassVar[int | None] = None
-    #: Missing clients are represented by single clients, whose friendship can be checked.
+    #: Missing clients are represented by single clients, whose friendship can be checked: columns friend_hit_frac,
+    #: friend_stable_frac and stand_ins_max.
     befriends: ClassVar[bool] = False
 
     name: str = Field("", description="Name in the run's tables; the kind if empty.")
@@ -180,7 +187,10 @@ class Strategy(Component):
         return None
 
     def after_round(self, state: State, cohort: Cohort, feedback: Feedback) -> State:
-        """Take in what the round has shown and return the next state."""
+        """Take in what the round has shown and return the next state, which may be `state` changed in place.
+
+        It is called after every round that had an active client, with that round's losses.
+        """
         return state
 
     def stored(self, state: State, cohort: Cohort, clients: np.ndarray) -> torch.Tensor:

@@ -36,7 +36,7 @@ class Column:
     since: int = 1
     """The schema version that added the column; files of older versions have null there."""
     nullable: bool = False
-    """Whether an integer may be null: pandas then gets an Int32 or Int64 in place of a float."""
+    """Whether an integer may be null in files of this version: pandas then gets an Int32 or Int64, not a float."""
 
     @property
     def is_wall_time(self) -> bool:

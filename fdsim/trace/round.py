@@ -26,17 +26,26 @@ class Outcome(IntEnum):
 class Cause(IntEnum):
     """Why a client dropped out."""
 
+    #: at check-in: on no network
     offline = 0
+    #: the charge is below what the device, or the rule, asks for
     battery_low = 1
     battery_empty = 2
+    #: the screen is on, where the rule asks for an idle device
     in_use = 3
     unplugged = 4
+    #: not on Wi-Fi, where the rule asks for an unmetered network
     metered = 5
+    #: after check-in: the network went away
     link_lost = 6
+    #: not done in time, or still at work when the server closed the round
     deadline = 7
+    #: network or power taken away by an outage
     outage = 8
     crashed = 9
+    #: by a participation table, which knows no causes
     scripted = 10
+    #: it completed, but too few did for the server to use the round
     abandoned = 11
 
 

@@ -81,10 +81,7 @@ _around = st.fixed_dictionaries(
 
 
 def _times(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """A timetable that changes at multiples of STEP_S and ends with a spell longer than any test.
-
-    The engine ages a battery when the last spell of a charger is over, see test_reference.py.
-    """
+    """A timetable that changes at multiples of STEP_S and ends with a spell longer than any test."""
     lengths = st.integers(1, 5).map(lambda steps: steps * STEP_S)
     return st.tuples(st.lists(st.tuples(values, lengths), min_size=4, max_size=10), values).map(
         lambda parts: (*parts[0], (parts[1], 1e9))

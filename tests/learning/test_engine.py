@@ -177,7 +177,7 @@ def test_work_cut_off_by_the_deadline_counts_when_the_strategy_takes_it() -> Non
     assert (strict.row.clients_partial, lenient.row.clients_partial) == (0, 1)
     assert lenient.row.clients_dropped == 2
     assert lenient.clients.outcome[3] == Outcome.dropped
-    # What it would have sent with all of its work is known off the books: 40 % of the update is missing.
+    # What it would have sent with all of its work is known from the counterfactual: 40 % of the update is missing.
     whole = torch.from_numpy(task.trainer._update(task.trainer.initial(), 3, 0))
     assert lenient.clients.substitution_error[3] == pytest.approx(float((0.4 * whole / 0.1).square().sum()))
     assert lenient.clients.substitution_cosine[3] == pytest.approx(1.0)

@@ -158,3 +158,14 @@ def test_a_selected_cohort_is_repaired_within_itself(strategy: Strategy) -> None
         assert (result.row.clients_selected, result.row.clients_active) == (6, 4)
         if strategy.kind not in ("zero", "stale", "fdms_memory"):
             assert result.clients.weight.sum() == pytest.approx(1.0)
+
+
+def test_errors_agree_with_weights(strategy: Strategy) -> None:
+    """The global update misses the true one by no more than its clients' substitutes miss theirs, each by its weight."""
+    task = world(8, counterfactual=True)
+    _, results = play(strategy, task, random_trace(CLIENTS, 8, seed=4))
+    for result in results:
+        error = result.row.substitution_error
+        each = np.nan_to_num(result.clients.substitution_error)
+        if error is not None:
+            assert error <= (np.sqrt(each).sum() / CLIENTS) ** 2 * (1 + 1e-6) + 1e-12
