@@ -411,12 +411,17 @@ int backward(const Shape *s, const T *x, const T *w, const T *dy, const uint8_t 
     return 0;
 }
 
-/* Lays `count` stacks of images out as the kernel wants them: from[b][k] becomes to[k][b], a block at a time. */
-void batch_last(const T *from, T *to, int64_t count, int64_t batch, int64_t numbers) {
-    for (int64_t n = 0; n < count; n++, from += batch * numbers, to += batch * numbers)
-        for (int64_t k = 0; k < numbers; k += 16) {
-            int64_t end = least(numbers, k + 16);
-            for (int64_t b = 0; b < batch; b++)
-                for (int64_t i = k; i < end; i++) to[i * batch + b] = from[b * numbers + i];
-        }
+/* Lays the images of `clients` out as the kernel wants them, to [channels][pixels][batch], a block at a time. */
+void batch_last(const T *from, T *to, int64_t clients, int64_t batch, int64_t channels, int64_t pixels,
+                int64_t channel_step, int64_t pixel_step) {
+    int64_t image = channels * pixels;
+    for (int64_t n = 0; n < clients; n++, from += batch * image)
+        for (int64_t c = 0; c < channels; c++)
+            for (int64_t k = 0, block; k < pixels; k += block, to += block * batch) {
+                block = least(16, pixels - k);
+                for (int64_t b = 0; b < batch; b++) {
+                    const T *pixel = from + b * image + c * channel_step + k * pixel_step;
+                    for (int64_t i = 0; i < block; i++) to[i * batch + b] = pixel[i * pixel_step];
+                }
+            }
 }

@@ -106,15 +106,24 @@ def _processor() -> str:
 
 
 def batch_last(images: torch.Tensor) -> torch.Tensor:
-    """Lay [C, B, channels, H, W] out as [C, channels, H, W, B], with room behind; as it is if it lies so already."""
+    """Lay [C, B, channels, H, W] out as [C, channels, H, W, B]; as it is if it lies so already."""
     laid = images.permute(0, 2, 3, 4, 1)
-    if laid.is_contiguous() or not images.is_contiguous() or images.requires_grad:
+    if laid.is_contiguous():
+        return laid
+    clients, batch, channels, height, width = images.shape
+    pixels = height * width
+    if images.is_contiguous():
+        steps = (pixels, 1)
+    elif images.permute(0, 1, 3, 4, 2).is_contiguous():
+        steps = (1, channels)
+    else:
+        steps = None
+    if steps is None or images.requires_grad:
         return laid.contiguous()
-    clients, batch, *sides = images.shape
     made = _with_room(tuple(laid.shape), images)
     _kernel_for(images.dtype).batch_last(
         *map(ctypes.c_void_p, (images.data_ptr(), made.data_ptr())),
-        *map(ctypes.c_int64, (clients, batch, math.prod(sides))),
+        *map(ctypes.c_int64, (clients, batch, channels, pixels, *steps)),
     )
     return made
 

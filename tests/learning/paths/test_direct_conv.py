@@ -105,11 +105,12 @@ def test_images_that_leave_no_position_are_refused():
 
 
 @needs_kernel
-@pytest.mark.parametrize("last", [False, True])
-def test_images_are_laid_out_with_the_batch_last(last):
+@pytest.mark.parametrize(
+    "order", [(0, 1, 2, 3, 4), (0, 1, 3, 4, 2), (0, 2, 3, 4, 1), (3, 0, 1, 2, 4)], ids=str
+)
+def test_images_are_laid_out_with_the_batch_last(order):
     images = torch.randn(2, 5, 3, 7, 4)
-    given = images.permute(0, 2, 3, 4, 1).contiguous().permute(0, 4, 1, 2, 3) if last else images
-    laid = batch_last(given)
+    laid = batch_last(images.permute(order).contiguous().permute(*np.argsort(order).tolist()))
     assert laid.is_contiguous()
     assert torch.equal(laid, images.permute(0, 2, 3, 4, 1))
 
