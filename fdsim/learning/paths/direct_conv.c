@@ -31,6 +31,9 @@
 #define REGISTERS 16
 #endif
 #define LANES ((int64_t)(BYTES / sizeof(T)))
+/* Numbers in a line of the cache, and in as much of the first-level cache as may be counted on. */
+#define CACHE_LINE ((int64_t)(64 / sizeof(T)))
+#define CACHED ((int64_t)(24576 / sizeof(T)))
 
 typedef T vec __attribute__((vector_size(BYTES), aligned(sizeof(T)), may_alias));
 typedef WHOLE mask __attribute__((vector_size(BYTES), aligned(sizeof(T)), may_alias));
@@ -116,12 +119,13 @@ typedef struct {
     int64_t w_channel, w_plane, w_row, w_column;
 } Walk;
 
-/* HIGH channels × WIDE vectors of one row of results. */
+/* HIGH channels × WIDE vectors of one row of results; `more` adds to what is there instead of the bias. */
 INLINE void sum_tile(const int HIGH, const int WIDE, const Walk *k, const T *x, const T *w, const T *bias, T *y,
-                     int64_t pitch) {
-    vec a[8][4];
+                     int64_t pitch, int more) {
+    vec a[6][4];
     UNROLL for (int i = 0; i < HIGH; i++)
-        UNROLL for (int v = 0; v < WIDE; v++) a[i][v] = (bias ? bias[i] : 0) - (vec){0};
+        UNROLL for (int v = 0; v < WIDE; v++)
+            a[i][v] = more ? LOAD(y + i * pitch + v * LANES) : (vec)((bias ? bias[i] : 0) - (vec){0});
     for (int64_t plane = 0; plane < k->planes; plane++)
         for (int64_t row = 0; row < k->rows; row++) {
             const T *xs = x + plane * k->x_plane + row * k->x_row;
@@ -144,9 +148,9 @@ INLINE void sum_tile(const int HIGH, const int WIDE, const Walk *k, const T *x, 
 }
 
 #define SUM(high, wide) \
-    case high * 8 + wide: sum_tile(high, wide, k, x, w, bias, y, pitch); break;
+    case high * 8 + wide: sum_tile(high, wide, k, x, w, bias, y, pitch, more); break;
 static void sum(int64_t high, int64_t wide, const Walk *k, const T *x, const T *w, const T *bias, T *y,
-                int64_t pitch) {
+                int64_t pitch, int more) {
     switch (high * 8 + wide) {
         SUM(1, 1) SUM(2, 1) SUM(3, 1) SUM(4, 1) SUM(5, 1) SUM(6, 1)
         SUM(1, 2) SUM(2, 2) SUM(3, 2) SUM(4, 2) SUM(5, 2) SUM(6, 2)
@@ -173,10 +177,17 @@ static void sum_row(Tile tile, const Walk *all, int64_t channels, int64_t vector
             last = least(k.columns, start >= length ? 0 : up(length - start, k.x_column));
         }
         k.columns = last - first;
-        for (int64_t i = 0, c = 0, high; i < down; i++, c += high) {
-            high = up(channels - c, down - i);
-            sum(high, wide, &k, x + v * LANES + first * k.x_column, w + c * k.w_channel + first * k.w_column,
-                bias ? bias + c : NULL, y + c * pitch + v * LANES, pitch);
+        /* Planes in groups that stay in the first-level cache while all channels use them. */
+        int64_t touched = all->rows * (wide * LANES + (all->columns - 1) * all->x_column + CACHE_LINE);
+        int64_t groups = up(all->planes * touched, CACHED / 2);
+        for (int64_t n = 0, plane = 0; n < groups; n++, plane += k.planes) {
+            k.planes = up(all->planes - plane, groups - n);
+            for (int64_t i = 0, c = 0, high; i < down; i++, c += high) {
+                high = up(channels - c, down - i);
+                sum(high, wide, &k, x + v * LANES + first * k.x_column + plane * k.x_plane,
+                    w + c * k.w_channel + first * k.w_column + plane * k.w_plane, bias ? bias + c : NULL,
+                    y + c * pitch + v * LANES, pitch, n > 0);
+            }
         }
     }
 }
@@ -242,7 +253,7 @@ static void multiply_all(const Shape *s, const T *x, const T *g, T *dw, int64_t 
     Tile tile = best_tile(s->outputs, s->columns, 4, 5);
     int64_t down = up(s->outputs, tile.high), across = up(s->columns, tile.wide);
     /* As many rows at once as the first-level cache holds. */
-    int64_t fit = most(1, 24576 / (int64_t)sizeof(T) / (tile.high * vectors * LANES + x_row));
+    int64_t fit = most(1, CACHED / (tile.high * vectors * LANES + x_row));
     int64_t chunks = up(high, fit);
     for (int64_t i = 0, o = 0, outputs; i < down; i++, o += outputs) {
         outputs = up(s->outputs - o, down - i);
@@ -360,7 +371,9 @@ int backward(const Shape *s, const T *x, const T *w, const T *dy, const uint8_t 
     int64_t down = high / band, across = wide / band, vectors = up(wide * s->batch, LANES);
     int64_t row = s->width * s->batch, window = s->rows * s->columns, weights = s->outputs * s->inputs * window;
     /* One client's gradients of the sums, rows apart by as many zeros as a tile is wide. */
-    int64_t margin = 4 * LANES, g_row = vectors * LANES + margin, g_plane = high * g_row;
+    int64_t margin = 4 * LANES, g_row = vectors * LANES + margin;
+    /* Planes an odd number of cache lines apart share no more of the cache's sets than they must. */
+    int64_t g_plane = (up(high * g_row, CACHE_LINE) | 1) * CACHE_LINE;
     /* Back from outputs to inputs, the kernel is walked from its last weight to its first. */
     int64_t in_vectors = up(row, LANES), pitch = in_vectors * LANES;
     Tile tile = best_tile(s->inputs, in_vectors, 6, 4);

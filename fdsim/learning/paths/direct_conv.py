@@ -157,7 +157,7 @@ class DirectConv(torch.autograd.Function):
         of_bias = weights.new_empty(shape.clients, shape.outputs) if ctx.biased else None
         of_inputs = _with_room(tuple(inputs.shape), inputs) if ctx.needs_input_grad[0] else None
         _call(
-            *("backward", shape, inputs, weights, _roomy(gradients[0].contiguous())),
+            *("backward", shape, inputs, weights, _roomy(batch_last(gradients[0].permute(0, 4, 1, 2, 3)))),
             *(chosen, of_weights, of_bias, of_inputs),
         )
         return of_inputs, of_weights, of_bias, None

@@ -28,7 +28,9 @@ class StackedDirectConv(StackedLayer):
             *(clients, batch, height, width, inputs, rows, columns, self.layer.out_channels),
             *(self.pool, self.relu),
         )
-        made: torch.Tensor = DirectConv.apply(images, leaves[0], leaves[1] if len(leaves) > 1 else None, shape)
+        made: torch.Tensor = DirectConv.apply(
+            images, leaves[0], leaves[1] if len(leaves) > 1 else None, shape
+        )
         return signal.then(made.permute(0, 4, 1, 2, 3))
 
 
@@ -52,10 +54,7 @@ def with_direct_convs(layers: list[StackedLayer]) -> list[StackedLayer]:
 
 
 def _suits(layer: nn.Conv2d) -> bool:
-    return (
-        layer.groups == 1
-        and (layer.stride, layer.padding, layer.dilation) == ((1, 1), (0, 0), (1, 1))
-    )
+    return layer.groups == 1 and (layer.stride, layer.padding, layer.dilation) == ((1, 1), (0, 0), (1, 1))
 
 
 def _is_pool(layer: StackedLayer) -> bool:
