@@ -438,3 +438,5 @@ void batch_last(const T *from, T *to, int64_t clients, int64_t batch, int64_t ch
                 }
             }
 }
+
+int64_t vector_bits(void) { return 8 * BYTES; }

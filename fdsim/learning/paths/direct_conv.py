@@ -105,6 +105,12 @@ def _processor() -> str:
     return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
 
 
+def vector_bits() -> int | None:
+    """Return the width of the kernel's vectors, or None where there is no kernel."""
+    library = kernel()
+    return None if library is None else int(library.vector_bits())
+
+
 def batch_last(images: torch.Tensor) -> torch.Tensor:
     """Lay [C, B, channels, H, W] out as [C, channels, H, W, B]; as it is if it lies so already."""
     laid = images.permute(0, 2, 3, 4, 1)
