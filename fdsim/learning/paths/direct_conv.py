@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import tempfile
 from dataclasses import astuple, dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -190,14 +190,19 @@ def _kernel_for(dtype: torch.dtype) -> ctypes.CDLL:
     return library
 
 
-def _call(name: str, shape: ConvShape, *tensors: torch.Tensor | None) -> None:
+@lru_cache(maxsize=256)
+def _numbers(shape: ConvShape) -> ctypes.Array[ctypes.c_int64]:
+    """Return a shape as the kernel reads it."""
     if min(shape.made) < 1:
         raise RuntimeError(f"there is no convolution kernel for {shape}")
-    library = _kernel_for(next(t.dtype for t in tensors if t is not None))
-    numbers = (ctypes.c_int64 * 10)(*astuple(shape))
+    return (ctypes.c_int64 * 10)(*astuple(shape))
+
+
+def _call(name: str, shape: ConvShape, first: torch.Tensor, *others: torch.Tensor | None) -> None:
     # ctypes releases the interpreter lock while the kernel runs, so that workers run in parallel.
-    failed = library[name](
-        ctypes.byref(numbers), *(ctypes.c_void_p(None if t is None else t.data_ptr()) for t in tensors)
+    failed = getattr(_kernel_for(first.dtype), name)(
+        _numbers(shape),
+        *(ctypes.c_void_p(None if t is None else t.data_ptr()) for t in (first, *others)),
     )
     if failed:
         raise MemoryError(f"no memory for the convolution of {shape}")
