@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import tempfile
 from dataclasses import astuple, dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,8 @@ import torch
 
 log = logging.getLogger("fdsim.learning")
 
-#: Output channels are padded to a multiple of this; see direct_conv.c.
-LANES = 8
-#: Beyond this many channels torch's convolutions are as fast.
-MOST_CHANNELS = 4 * LANES
+#: The kernel reads and writes whole vectors, the last of which may reach so many bytes beyond the end of a tensor.
+ROOM_BYTES = 64
 
 _SOURCE = Path(__file__).with_name("direct_conv.c")
 _FLAGS = ("-O3", "-march=native", "-shared", "-fPIC")
@@ -36,7 +34,7 @@ _NUMBERS = {torch.float32: (), torch.float64: ("-DT=double", "-DWHOLE=int64_t")}
 
 @dataclass(frozen=True)
 class ConvShape:
-    """One convolution of a stack: C clients, B images each of H × W × inputs, and what follows it."""
+    """One convolution of a stack: C clients, B images each of inputs × H × W, and what follows it."""
 
     clients: int
     batch: int
@@ -50,20 +48,11 @@ class ConvShape:
     relu: bool
 
     @property
-    def sums(self) -> tuple[int, int]:
-        """Height and width before pooling."""
-        return self.height - self.rows + 1, self.width - self.columns + 1
-
-    @property
     def made(self) -> tuple[int, int, int, int, int]:
-        """The shape of what comes out, [C, B, height, width, outputs]."""
-        high, wide = (side // 2 if self.pool else side for side in self.sums)
-        return self.clients, self.batch, high, wide, self.outputs
-
-
-def padded(channels: int) -> int:
-    """Return a number of channels rounded up to whole vectors."""
-    return -(-channels // LANES) * LANES
+        """The shape of what comes out, [C, outputs, height, width, B]."""
+        sums = (self.height - self.rows + 1, self.width - self.columns + 1)
+        high, wide = (side // 2 if self.pool else side for side in sums)
+        return self.clients, self.outputs, high, wide, self.batch
 
 
 @cache
@@ -116,26 +105,52 @@ def _processor() -> str:
     return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
 
 
+def vector_bits() -> int | None:
+    """Return the width of the kernel's vectors, or None where there is no kernel."""
+    library = kernel()
+    return None if library is None else int(library.vector_bits())
+
+
+def batch_last(images: torch.Tensor) -> torch.Tensor:
+    """Lay [C, B, channels, H, W] out as [C, channels, H, W, B]; as it is if it lies so already."""
+    laid = images.permute(0, 2, 3, 4, 1)
+    if laid.is_contiguous():
+        return laid
+    clients, batch, channels, height, width = images.shape
+    pixels = height * width
+    if images.is_contiguous():
+        steps = (pixels, 1)
+    elif images.permute(0, 1, 3, 4, 2).is_contiguous():
+        steps = (1, channels)
+    else:
+        steps = None
+    if steps is None or images.requires_grad:
+        return laid.contiguous()
+    made = _with_room(tuple(laid.shape), images)
+    _kernel_for(images.dtype).batch_last(
+        *map(ctypes.c_void_p, (images.data_ptr(), made.data_ptr())),
+        *map(ctypes.c_int64, (clients, batch, channels, pixels, *steps)),
+    )
+    return made
+
+
 class DirectConv(torch.autograd.Function):
     """Convolution, bias, 2×2 max-pooling and ReLU of a stack, as far as the shape asks for them.
 
-    Inputs [C, B, H, W, inputs], weights [C, rows, columns × inputs, padded outputs] and bias [C, padded outputs] give
-    [C, B, height, width, outputs]. All contiguous. Weights of padding are zero, and so are their gradients.
+    Inputs [C, inputs, H, W, B], weights [C, outputs, inputs, rows, columns] and, unless it is None, bias [C, outputs]
+    give [C, outputs, height, width, B]. All contiguous.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, inputs: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor, shape: ConvShape
+        ctx: Any, inputs: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor | None, shape: ConvShape
     ) -> torch.Tensor:
         """Call the kernel."""
-        # The kernel writes whole vectors, the last of which may reach beyond the end.
-        count = math.prod(shape.made)
-        made = inputs.new_empty(count + LANES)[:count].view(shape.made)
-        chosen = torch.empty(count + LANES, dtype=torch.uint8)[:count]
-        high, wide = shape.sums
-        sums = inputs.new_empty(high * wide * padded(shape.outputs))
-        _call("forward", inputs.dtype, shape, inputs, weights, bias, made, chosen, sums)
-        ctx.shape = shape
+        inputs = _roomy(inputs)
+        made = _with_room(shape.made, inputs)
+        chosen = torch.empty(made.numel() + ROOM_BYTES, dtype=torch.uint8)
+        _call("forward", shape, inputs, weights, bias, made, chosen)
+        ctx.shape, ctx.biased = shape, bias is not None
         ctx.save_for_backward(inputs, weights, chosen)
         return made
 
@@ -144,46 +159,50 @@ class DirectConv(torch.autograd.Function):
         """Call the kernel's backward pass."""
         inputs, weights, chosen = ctx.saved_tensors
         shape: ConvShape = ctx.shape
-        found = gradients[0].contiguous()
-        high, wide = shape.sums
-        margins = inputs.new_zeros(
-            (high + 2 * (shape.rows - 1)) * (wide + 2 * (shape.columns - 1)) * padded(shape.outputs)
-        )
-        of_weights, of_bias = (
-            torch.zeros_like(weights),
-            weights.new_zeros(shape.clients, padded(shape.outputs)),
-        )
-        of_inputs = turned = scratch = None
-        if ctx.needs_input_grad[0]:
-            of_inputs, turned = torch.empty_like(inputs), _turned(weights, shape)
-            scratch = inputs.new_empty(shape.height * shape.width * padded(shape.inputs))
+        of_weights = torch.empty_like(weights)
+        of_bias = weights.new_empty(shape.clients, shape.outputs) if ctx.biased else None
+        of_inputs = _with_room(tuple(inputs.shape), inputs) if ctx.needs_input_grad[0] else None
         _call(
-            "backward",
-            inputs.dtype,
-            shape,
-            *(inputs, found, chosen, turned, of_weights, of_bias, of_inputs, margins, scratch),
+            *("backward", shape, inputs, weights, _roomy(batch_last(gradients[0].permute(0, 4, 1, 2, 3)))),
+            *(chosen, of_weights, of_bias, of_inputs),
         )
         return of_inputs, of_weights, of_bias, None
 
 
-def _turned(weights: torch.Tensor, shape: ConvShape) -> torch.Tensor:
-    """The weights with inputs and outputs exchanged and both kernel axes reversed, inputs padded to whole vectors."""
-    split = weights.view(shape.clients, shape.rows, shape.columns, shape.inputs, padded(shape.outputs)).flip(
-        1, 2
-    )
-    turned = weights.new_zeros(
-        shape.clients, shape.rows, shape.columns, padded(shape.outputs), padded(shape.inputs)
-    )
-    turned[..., : shape.inputs] = split.transpose(3, 4)
-    return turned
+def _with_room(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+    """Make an empty tensor that may be read and written a vector beyond its end."""
+    count = math.prod(shape)
+    return like.new_empty(count + ROOM_BYTES // like.element_size())[:count].view(shape)
 
 
-def _call(name: str, dtype: torch.dtype, shape: ConvShape, *tensors: torch.Tensor | None) -> None:
+def _roomy(given: torch.Tensor) -> torch.Tensor:
+    """Copy a tensor behind which there is no room."""
+    end = (given.storage_offset() + given.numel()) * given.element_size()
+    if given.untyped_storage().nbytes() >= end + ROOM_BYTES:
+        return given
+    return _with_room(tuple(given.shape), given).copy_(given)
+
+
+def _kernel_for(dtype: torch.dtype) -> ctypes.CDLL:
     library = kernel(dtype)
-    if library is None or max(shape.inputs, shape.outputs) > MOST_CHANNELS or min(shape.made) < 1:
-        raise RuntimeError(f"there is no convolution kernel for {shape} in {dtype}")
-    numbers = (ctypes.c_int64 * 10)(*astuple(shape))
+    if library is None:
+        raise RuntimeError(f"there is no convolution kernel for {dtype}")
+    return library
+
+
+@lru_cache(maxsize=256)
+def _numbers(shape: ConvShape) -> ctypes.Array[ctypes.c_int64]:
+    """Return a shape as the kernel reads it."""
+    if min(shape.made) < 1:
+        raise RuntimeError(f"there is no convolution kernel for {shape}")
+    return (ctypes.c_int64 * 10)(*astuple(shape))
+
+
+def _call(name: str, shape: ConvShape, first: torch.Tensor, *others: torch.Tensor | None) -> None:
     # ctypes releases the interpreter lock while the kernel runs, so that workers run in parallel.
-    library[name](
-        ctypes.byref(numbers), *(ctypes.c_void_p(None if t is None else t.data_ptr()) for t in tensors)
+    failed = getattr(_kernel_for(first.dtype), name)(
+        _numbers(shape),
+        *(ctypes.c_void_p(None if t is None else t.data_ptr()) for t in (first, *others)),
     )
+    if failed:
+        raise MemoryError(f"no memory for the convolution of {shape}")
