@@ -152,7 +152,7 @@ ROUND_COLUMNS = (
 
 CLIENT_COLUMNS = (
     Column("round", pa.int32(), "round, from 0"),
-    Column("client", pa.int32(), "client, from 0"),
+    Column("client", pa.int32(), "client, from 0; above 100 000 clients one without a row was not selected"),
     Column("outcome", _WORDS, "completed, dropped or not_selected, from the trace"),
     Column("cause", _WORDS, "why it dropped out; null unless dropped"),
     Column(
@@ -298,9 +298,13 @@ class RoundRow:
 
 @dataclass(frozen=True)
 class ClientRows:
-    """One round of the clients table: arrays over all K clients, codes of fdsim.trace; -1, NaN are null."""
+    """One round of the clients table: arrays over the clients that it lists, codes of fdsim.trace; -1, NaN are null.
+
+    All K clients are listed, or of very many only the selected: see `TraceRound.listed`.
+    """
 
     round: int
+    client: np.ndarray
     outcome: np.ndarray
     cause: np.ndarray
     stand_in: np.ndarray

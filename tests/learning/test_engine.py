@@ -145,7 +145,7 @@ def test_records_and_columns_have_the_same_names() -> None:
     task = world(1, similarity_every=1)
     (result,) = learn(Fdms(), task, random_trace(CLIENTS, 1), begin(Fdms(), task))
     assert [f.name for f in fields(result.row)] == [c.name for c in ROUND_COLUMNS]
-    assert [f.name for f in fields(result.clients)] == [c.name for c in CLIENT_COLUMNS if c.name != "client"]
+    assert [f.name for f in fields(result.clients)] == [c.name for c in CLIENT_COLUMNS]
     assert [f.name for f in fields(result.snapshot)] == [c.name for c in SIMILARITY_COLUMNS]
 
 
