@@ -198,7 +198,7 @@ def load_study(path: Path | str, overrides: Sequence[str] = ()) -> StudyFile:
                 f"'{key}' is swept by [study.{group}], which would overrule it",
                 f"change the sweep itself, as in --set 'study.{group}.{key}=[…]'",
             )
-    for folder in folders:
+    for folder in reversed(folders):
         import_also_from(folder)
     return StudyFile(
         table, override(tables, plain), Layers(tables, tuple(texts)), tuple(folders), tuple(plain)
