@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,9 +19,11 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
+from urllib.parse import quote
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     GetCoreSchemaHandler,
@@ -136,6 +139,31 @@ class Table(BaseModel):
     """A frozen record that refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+#: What a name may not hold: anything but letters, digits, spaces and a few signs, or a dot or space at an end.
+_NOT_PLAIN = re.compile(r"[^\w \-.,+()=%@&#'~]|^[ .]|[ .]$")
+#: Bytes of a name with everything but ASCII spelt %XX, as in the folder of a strategy's tables.
+_NAME_BYTES = 180
+
+
+def plain_name(name: str) -> str:
+    """Return a name that is plain words, as names of runs, studies and strategies must be; '' is left to the field."""
+    if own_code_left():
+        return name  # of a run that exists: shown as it is
+    wrong = _NOT_PLAIN.search(name)
+    if wrong is not None:
+        raise ValueError(
+            f"{name[:60]!r} is not a plain name: {wrong[0]!r} may not be there. "
+            "A name is made of letters, digits, spaces and - _ . , + ( ) = % @ & # ' ~"
+        )
+    if len(quote(name).encode()) > _NAME_BYTES:
+        raise ValueError(f"'{name[:40]}…' is too long for a name. Use at most about 60 characters")
+    return name
+
+
+#: A name that may become that of a file or folder.
+PlainName = Annotated[str, AfterValidator(plain_name)]
 
 
 class Component(Table):

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import tomli_w
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError, model_validator
 
-from fdsim.catalogue import Chosen, OwnCode, Table, import_also_from, own_code
+from fdsim.catalogue import Chosen, OwnCode, PlainName, Table, import_also_from, own_code
 from fdsim.data.coupling import Coupling
 from fdsim.data.datasets import DataSource
 from fdsim.devices.config.fleet import DeviceGroup
@@ -36,7 +36,7 @@ from fdsim.telemetry.config import Telemetry
 class Scenario(Table):
     """One run: a fleet (or another source of participation), a learning task, and the strategies to compare on it."""
 
-    name: str = Field(min_length=1, max_length=100, description="names the run folder, runs/<name>")
+    name: PlainName = Field(min_length=1, max_length=100, description="names the run folder, runs/<name>")
     seed: NonNegativeInt = Field(default=0, description="every random stream of the run is derived from it")
     rounds: PositiveInt
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = Field(

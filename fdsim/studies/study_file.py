@@ -26,7 +26,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError, field_validator, model_validator
 
-from fdsim.catalogue import Table, import_also_from, merge
+from fdsim.catalogue import PlainName, Table, import_also_from, merge
 from fdsim.errors import ScenarioError
 from fdsim.scenario.file import Layers, override, read_layers, toml_value
 from fdsim.scenario.problems import scenario_error
@@ -39,7 +39,7 @@ class StudyTable(Table):
     """What varies, how often each variant is repeated, and the resources of one run."""
 
     base: str = ""
-    name: str = Field(
+    name: PlainName = Field(
         default="",
         max_length=100,
         description="names the study folder, studies/<name>; the file's name if not given",
