@@ -373,7 +373,9 @@ def _unread(base: type[Component]) -> type[Component]:
         "__module__": __name__,
         "model_config": ConfigDict(frozen=True, extra="allow", allow_inf_nan=False),
     }
-    return type(f"Unread{base.__name__}", (base,), about)
+    made = type(f"Unread{base.__name__}", (base,), about)
+    made.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]  # it is shown, and never asked
+    return made
 
 
 def merge(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
