@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fdsim.errors import TraceError
-from fdsim.files import ParquetStream, file_hash
+from fdsim.files import SEAL_BLANK, SEAL_KEY, SEAL_MARK, ParquetStream, file_hash, seal_broken
 from fdsim.trace.round import (
     CLIENT_COLUMNS,
     ENUMS,
@@ -25,6 +25,9 @@ from fdsim.trace.round import (
     TraceRound,
     to_table,
 )
+
+#: What reading a Parquet file that is damaged or somebody else's may raise.
+UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError, IndexError)
 
 
 @dataclass(frozen=True)
@@ -50,12 +53,12 @@ class Trace:
         try:
             with pq.ParquetFile(self.path) as file:
                 for group in range(file.num_row_groups):
-                    table = file.read_row_group(group, columns=SCHEMA.names)
+                    table = _typed(file.read_row_group(group, columns=SCHEMA.names))
                     rest = table if rest is None else pa.concat_tables([rest, table])
                     whole = len(rest) // self.clients * self.clients
                     yield from _rounds_of(rest.slice(0, whole), self.clients, self.path)
                     rest = rest.slice(whole)
-        except (pa.ArrowInvalid, OSError) as error:
+        except UNREADABLE as error:
             raise TraceError(str(self.path), f"damaged ({error})") from None
         if rest is not None and len(rest):
             raise TraceError(str(self.path), "the last round does not have one row per client")
@@ -64,6 +67,19 @@ class Trace:
     def content_hash(self) -> str:
         """A hash of the file's bytes: equal hashes mean equal traces."""
         return file_hash(self.path)
+
+
+def _typed(table: pa.Table) -> pa.Table:
+    """Return the columns with the types of a trace; a type or a null that cannot be is a ValueError."""
+    columns = []
+    for field in SCHEMA:
+        column = table[field.name]
+        if field.name not in ENUMS:
+            column = column if column.type == field.type else column.cast(field.type)
+            if column.null_count:
+                raise ValueError(f"column '{field.name}' has empty cells")
+        columns.append(column)
+    return pa.table(columns, names=SCHEMA.names)
 
 
 def _codes(column: pa.ChunkedArray, enum: type[IntEnum], path: Path) -> np.ndarray:
@@ -142,9 +158,15 @@ def open_trace(path: Path | str) -> Trace:
             str(path), "there is no such file", "`fdsim trace make SCENARIO --out FILE` makes one"
         )
     try:
+        if seal_broken(path):
+            raise TraceError(
+                str(path),
+                "the file is damaged: its bytes are not those that were written",
+                "restore it from a copy, or make it again",
+            )
         with pq.ParquetFile(path) as file:
             return _opened(file, path)
-    except (pa.ArrowInvalid, OSError) as error:
+    except UNREADABLE as error:
         raise TraceError(str(path), f"not a readable Parquet file ({error})") from None
 
 
@@ -201,7 +223,11 @@ def write_trace(
     `made_by` is the content hash of what made the trace; `true_cluster` [K] is stored when known. Memory stays at
     `rows_per_group` rows whatever the length of the trace. `on_round` is called with each round.
     """
-    metadata = {"fdsim_schema_version": str(SCHEMA_VERSION), "fdsim_made_by": made_by}
+    metadata: dict[str | bytes, str | bytes] = {
+        "fdsim_schema_version": str(SCHEMA_VERSION),
+        "fdsim_made_by": made_by,
+        SEAL_KEY: SEAL_MARK + SEAL_BLANK,
+    }
     if true_cluster is not None:
         metadata["fdsim_true_cluster"] = json.dumps([int(c) for c in true_cluster])
     schema = SCHEMA.with_metadata(metadata)
