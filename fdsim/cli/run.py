@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fdsim.cli.options import Device, Overrides, RayAddress, ScenarioFile
+from fdsim.cli.options import Device, NoCode, Overrides, RayAddress, ScenarioFile, say_own_code, trust
 from fdsim.errors import InputError, RunError
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def run(
     shards: Annotated[
         int | None, typer.Option("--shards", min=1, help="With ray: parts of a cohort trained in parallel.")
     ] = None,
+    no_code: NoCode = False,
 ) -> None:
     """Simulate the fleet, train every strategy on its trace, and print a summary table."""
     from rich.console import Console
@@ -47,7 +48,9 @@ def run(
     from fdsim.scenario import load_scenario
 
     choices = RunChoices(resume, force, device, sharding=_sharding(executor, address, shards))
-    loaded = load_scenario(scenario, sets or [])
+    loaded = load_scenario(scenario, sets or [], code=trust(no_code))
+    if resume:
+        say_own_code()
     folder = out or Path("runs") / loaded.name
     console = Console()
     try:

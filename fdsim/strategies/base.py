@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from fdsim.catalogue import Component
+from fdsim.catalogue import Component, PlainName
 
 if TYPE_CHECKING:
     import torch
@@ -134,7 +134,7 @@ class Strategy(Component):
     #: friend_stable_frac and stand_ins_max.
     befriends: ClassVar[bool] = False
 
-    name: str = Field("", description="Name in the run's tables; the kind if empty.")
+    name: PlainName = Field("", max_length=100, description="Name in the run's tables; the kind if empty.")
 
     @property
     def label(self) -> str:

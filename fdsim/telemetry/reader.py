@@ -17,7 +17,7 @@ from fdsim.files import file_hash
 from fdsim.telemetry.lock import writer_of
 from fdsim.telemetry.manifest import Manifest
 from fdsim.telemetry.parts import Part, part_paths
-from fdsim.telemetry.scenario_keys import read_keys
+from fdsim.telemetry.scenario_keys import flat, read_tables
 from fdsim.telemetry.schema import SCHEMA_VERSION, TABLES, WORDS, Column, arrow_schema
 from fdsim.telemetry.strategy_log import partition
 from fdsim.telemetry.upgrade import conformed, upgraded, version_of
@@ -55,15 +55,24 @@ class Run:
 
     @cached_property
     def scenario(self) -> Scenario:
-        """The fully resolved scenario; classes of your own that it names must be importable."""
+        """The fully resolved scenario; classes of your own that it names are shown as they are, never imported.
+
+        `fdsim.load_scenario(run.path / "scenario.toml")` imports them.
+        """
+        from fdsim.catalogue import OwnCode
         from fdsim.scenario import load_scenario
 
-        return load_scenario(self.path / "scenario.toml")
+        return load_scenario(self.path / "scenario.toml", code=OwnCode("leave"))
+
+    @cached_property
+    def tables(self) -> dict[str, Any]:
+        """The fully resolved scenario as plain TOML tables, read without importing anything it names."""
+        return read_tables(self.path)
 
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The fully resolved scenario as dotted keys, read without importing anything it names."""
-        return read_keys(self.path)
+        return flat(self.tables)
 
     @property
     def strategies(self) -> list[str]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fdsim.errors import TraceError
-from fdsim.files import ParquetStream, file_hash
+from fdsim.files import SEAL_BLANK, SEAL_KEY, SEAL_MARK, ParquetStream, file_hash, seal_broken
 from fdsim.trace.round import (
     ALL_LISTED_UP_TO,
     CLIENT_COLUMNS,
@@ -28,6 +28,9 @@ from fdsim.trace.round import (
     blank_round,
     to_table,
 )
+
+#: What reading a Parquet file that is damaged or somebody else's may raise.
+UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError, IndexError)
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class Trace:
         try:
             with pq.ParquetFile(self.path) as file:
                 for group in range(file.num_row_groups):
-                    table = file.read_row_group(group, columns=SCHEMA.names)
+                    table = _typed(file.read_row_group(group, columns=SCHEMA.names))
                     rest = table if rest is None else pa.concat_tables([rest, table])
                     if self.lists_all:
                         whole = len(rest) // self.clients * self.clients
@@ -66,7 +69,7 @@ class Trace:
                         whole = int(np.searchsorted(numbers, numbers[-1]))
                         yield from _listed_rounds_of(rest.slice(0, whole), self.clients, self.path)
                     rest = rest.slice(whole)
-        except (pa.ArrowInvalid, OSError) as error:
+        except UNREADABLE as error:
             raise TraceError(str(self.path), f"damaged ({error})") from None
         if rest is not None and len(rest) and not self.lists_all:
             yield from _listed_rounds_of(rest, self.clients, self.path)
@@ -77,6 +80,19 @@ class Trace:
     def content_hash(self) -> str:
         """A hash of the file's bytes: equal hashes mean equal traces."""
         return file_hash(self.path)
+
+
+def _typed(table: pa.Table) -> pa.Table:
+    """Return the columns with the types of a trace; a type or a null that cannot be is a ValueError."""
+    columns = []
+    for field in SCHEMA:
+        column = table[field.name]
+        if field.name not in ENUMS:
+            column = column if column.type == field.type else column.cast(field.type)
+            if column.null_count:
+                raise ValueError(f"column '{field.name}' has empty cells")
+        columns.append(column)
+    return pa.table(columns, names=SCHEMA.names)
 
 
 def _codes(column: pa.ChunkedArray, enum: type[IntEnum], path: Path) -> np.ndarray:
@@ -184,9 +200,15 @@ def open_trace(path: Path | str) -> Trace:
             str(path), "there is no such file", "`fdsim trace make SCENARIO --out FILE` makes one"
         )
     try:
+        if seal_broken(path):
+            raise TraceError(
+                str(path),
+                "the file is damaged: its bytes are not those that were written",
+                "restore it from a copy, or make it again",
+            )
         with pq.ParquetFile(path) as file:
             return _opened(file, path)
-    except (pa.ArrowInvalid, OSError) as error:
+    except UNREADABLE as error:
         raise TraceError(str(path), f"not a readable Parquet file ({error})") from None
 
 
@@ -251,7 +273,11 @@ def write_trace(
     `made_by` is the content hash of what made the trace; `true_cluster` [K] is stored when known. Memory stays at
     `rows_per_group` rows whatever the length of the trace. `on_round` is called with each round.
     """
-    metadata = {"fdsim_schema_version": str(SCHEMA_VERSION), "fdsim_made_by": made_by}
+    metadata: dict[str | bytes, str | bytes] = {
+        "fdsim_schema_version": str(SCHEMA_VERSION),
+        "fdsim_made_by": made_by,
+        SEAL_KEY: SEAL_MARK + SEAL_BLANK,
+    }
     if true_cluster is not None:
         metadata["fdsim_true_cluster"] = json.dumps([int(c) for c in true_cluster])
     rounds = iter(rounds)

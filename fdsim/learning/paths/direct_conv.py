@@ -12,15 +12,20 @@ import logging
 import math
 import os
 import platform
+import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import astuple, dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from fdsim.files import UnfinishedFile
 
 log = logging.getLogger("fdsim.learning")
 
@@ -29,6 +34,8 @@ ROOM_BYTES = 64
 
 _SOURCE = Path(__file__).with_name("direct_conv.c")
 _FLAGS = ("-O3", "-march=native", "-shared", "-fPIC")
+#: How long a compiler may take to say its version, and to compile, s.
+_VERSION_S, _COMPILE_S = 10.0, 120.0
 _NUMBERS = {torch.float32: (), torch.float64: ("-DT=double", "-DWHOLE=int64_t")}
 
 
@@ -57,43 +64,119 @@ class ConvShape:
 
 @cache
 def kernel(dtype: torch.dtype = torch.float32) -> ctypes.CDLL | None:
-    """Return the kernel for a type of numbers, or None where it cannot be compiled.
+    """Return the kernel for a type of numbers, or None where it cannot be compiled or does not work.
 
     It is compiled in a few seconds, once for each machine.
     """
-    compiler = os.environ.get("CC") or next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    compiler = _compiler()
     if compiler is None:
         log.info("no C compiler: convolutions are torch's own")
         return None
     try:
-        return ctypes.CDLL(str(_built(compiler, (*_FLAGS, *_NUMBERS[dtype]))))
+        return _loaded(compiler, dtype)
     except (OSError, subprocess.SubprocessError) as error:
-        log.warning("the convolution kernel could not be compiled, torch's own are used: %s", error)
+        log.warning(
+            "the convolution kernel could not be compiled, torch's own are used: %s%s", error, _told(error)
+        )
         return None
 
 
-def _built(compiler: str, flags: tuple[str, ...]) -> Path:
-    """Compile the kernel unless it exists for the same source, compiler and processor."""
-    told = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
-    key = hashlib.sha256(
-        "\n".join([_SOURCE.read_text("utf-8"), told, *flags, platform.machine(), _processor()]).encode()
-    ).hexdigest()[:16]
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fdsim"
-    library = home / f"direct_conv-{key}.so"
-    if library.exists():
-        return library
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        home = Path(tempfile.mkdtemp(prefix="fdsim-"))
-        library = home / library.name
-    with tempfile.TemporaryDirectory(dir=home) as scratch:
-        fresh = Path(scratch) / library.name
-        subprocess.run(
-            [compiler, *flags, str(_SOURCE), "-o", str(fresh)], check=True, capture_output=True, timeout=120
-        )
-        fresh.replace(library)
+def _compiler() -> list[str] | None:
+    """Return the words of the compiler's command; $CC may hold options too, as in "gcc -m64"."""
+    chosen = shlex.split(os.environ.get("CC", ""))
+    if chosen:
+        return chosen
+    found = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    return None if found is None else [found]
+
+
+def _told(error: Exception) -> str:
+    """Return the last line that a failed program wrote."""
+    lines = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip().splitlines()
+    return f" ({lines[-1]})" if lines else ""
+
+
+def _loaded(compiler: list[str], dtype: torch.dtype) -> ctypes.CDLL:
+    """Load the kernel from the cache, or compile, prove, load and keep it."""
+    flags = (*_FLAGS, *_NUMBERS[dtype])
+    version = subprocess.run([*compiler, "--version"], capture_output=True, check=True, timeout=_VERSION_S)
+    about = [_SOURCE.read_bytes(), version.stdout, *(word.encode() for word in (*compiler, *flags))]
+    about += [platform.machine().encode(), _processor().encode()]
+    name = "direct_conv-" + hashlib.sha256(b"\n".join(about)).hexdigest()[:16]
+    cache_folder = _cache_folder()
+    kept = None if cache_folder is None else _kept(cache_folder, name)
+    if kept is not None:
+        return ctypes.CDLL(str(kept))
+    # What is loaded stays in memory when its file is removed, so that nothing is left where no cache can be written.
+    with tempfile.TemporaryDirectory(prefix="fdsim-", ignore_cleanup_errors=True) as scratch:
+        fresh = Path(scratch) / f"{name}.so"
+        command = [*compiler, *flags, str(_SOURCE), "-o", str(fresh)]
+        subprocess.run(command, check=True, capture_output=True, timeout=_COMPILE_S)
+        _prove(fresh, dtype)
+        library = ctypes.CDLL(str(fresh))
+        if cache_folder is not None:
+            with suppress(OSError), UnfinishedFile(cache_folder / f"{name}-{_sum(fresh)}.so") as waiting:
+                shutil.copyfile(fresh, waiting)
     return library
+
+
+def _cache_folder() -> Path | None:
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fdsim"
+    except RuntimeError:  # nobody's home
+        return None
+
+
+def _kept(folder: Path, name: str) -> Path | None:
+    """Return the library in the cache whose bytes have the checksum in its name; damaged ones are removed."""
+    for path in sorted(folder.glob(f"{name}-*.so")):
+        with suppress(OSError):
+            if path.stem == f"{name}-{_sum(path)}":
+                return path
+            log.warning("%s is damaged, and compiled again", path)
+            path.unlink()
+    return None
+
+
+def _sum(path: Path) -> str:
+    """Return a checksum of a file. To load a damaged library would end the process, without a word."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:32]
+
+
+def _prove(library: Path, dtype: torch.dtype) -> None:
+    """Try a fresh kernel in a process of its own: an instruction that this processor lacks ends that one, not ours."""
+    here = str(Path(__file__).resolve().parents[3])
+    code = f"from {__name__} import prove; prove({str(library)!r}, {str(dtype).removeprefix('torch.')!r})"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*filter(None, sys.path), here])}
+    subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        check=True,
+        capture_output=True,
+        timeout=_COMPILE_S,
+        env=environment,
+    )
+
+
+def prove(library: str, number: str) -> None:
+    """Hold one convolution and its gradients by a library against torch's own; raise if they differ."""
+    loaded, dtype = ctypes.CDLL(library), getattr(torch, number)
+    globals()["kernel"] = lambda _: loaded  # this process is for nothing else
+    shape = ConvShape(2, 3, 9, 10, 2, 3, 3, LANES, pool=True, relu=True)
+    inputs = (
+        torch.linspace(-1, 2, 2 * 3 * 9 * 10 * 2, dtype=dtype).sin().view(2, 3, 9, 10, 2).requires_grad_()
+    )
+    # One value for all weights: what is proven is that the code runs, tests hold it against torch in every layout.
+    weights = torch.full((2, 3, 3 * 2, LANES), 0.25, dtype=dtype, requires_grad=True)
+    bias = torch.full((2, LANES), 0.125, dtype=dtype, requires_grad=True)
+    made: torch.Tensor = DirectConv.apply(inputs, weights, bias, shape)
+    found = torch.autograd.grad(made.sum(), (inputs, bias))
+    plain = torch.full((LANES, 2, 3, 3), 0.25, dtype=dtype)
+    images = inputs.view(6, 9, 10, 2).permute(0, 3, 1, 2)
+    sums = torch.nn.functional.conv2d(images, plain) + bias[0, 0]
+    wanted = torch.nn.functional.max_pool2d(sums.relu(), 2)
+    expected = torch.autograd.grad(wanted.sum(), inputs)[0]
+    torch.testing.assert_close(made.view(6, *made.shape[2:]).permute(0, 3, 1, 2), wanted)
+    torch.testing.assert_close(found[0], expected)
 
 
 def _processor() -> str:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import _ctypes
+import errno
 import logging
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -185,3 +191,94 @@ def test_it_is_compiled_once_and_kept(fresh_kernel, monkeypatch, tmp_path):
     assert kernel() is not None
     assert list((tmp_path / "fdsim").iterdir()) == kept
     assert len(kept) == 1
+
+
+def _garbage(library: Path) -> None:
+    content = bytearray(library.read_bytes())
+    content[4096:8192] = bytes(range(256)) * 16
+    library.write_bytes(content)
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda library: os.truncate(library, 2000),
+        lambda library: os.truncate(library, 0),
+        _garbage,
+        lambda library: shutil.copy(_ctypes.__file__, library),
+    ],
+    ids=["truncated", "empty", "garbage inside", "another library"],
+)
+def test_a_damaged_cache_is_noticed_and_compiled_again(damage, fresh_kernel, monkeypatch, tmp_path, caplog):
+    """To load any of these ended the process with SIGBUS or SIGILL, or was a bug."""
+    monkeypatch.setattr(direct_conv, "_prove", lambda library, dtype: None)
+    monkeypatch.setattr(direct_conv, "_FLAGS", ("-O0", "-march=native", "-shared", "-fPIC"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert kernel() is not None
+    (kept,) = (tmp_path / "fdsim").iterdir()
+    # Copied aside, since this process has the file itself in memory; damage goes to a file of its own.
+    whole = kept.read_bytes()
+    kept.unlink()
+    kept.write_bytes(whole)
+    damage(kept)
+    kernel.cache_clear()
+    with caplog.at_level(logging.WARNING, logger="fdsim.learning"):
+        assert kernel() is not None
+    assert "is damaged, and compiled again" in caplog.text
+    assert [path.read_bytes() == whole for path in (tmp_path / "fdsim").iterdir()] == [True]
+
+
+@needs_kernel
+def test_a_kernel_that_this_processor_cannot_run_is_not_used(fresh_kernel, monkeypatch, tmp_path, caplog):
+    source = tmp_path / "illegal.c"
+    source.write_text("void forward(void) { __builtin_trap(); }\nvoid backward(void) { __builtin_trap(); }\n")
+    monkeypatch.setattr(direct_conv, "_SOURCE", source)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with caplog.at_level(logging.WARNING, logger="fdsim.learning"):
+        assert kernel() is None
+    assert "torch's own are used" in caplog.text
+    assert not (tmp_path / "fdsim").exists()
+
+
+@needs_kernel
+def test_the_compiler_may_have_options(fresh_kernel, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CC", f"{shutil.which('cc') or shutil.which('gcc')} -O2")
+    assert kernel() is not None
+
+
+def test_a_compiler_that_never_answers_is_given_up(fresh_kernel, monkeypatch, tmp_path, caplog):
+    slow = tmp_path / "slow"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("CC", str(slow))
+    monkeypatch.setattr(direct_conv, "_VERSION_S", 0.2)
+    with caplog.at_level(logging.WARNING, logger="fdsim.learning"):
+        assert kernel() is None
+    assert "timed out" in caplog.text
+
+
+@needs_kernel
+def test_without_a_cache_nothing_is_left_behind(fresh_kernel, monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    assert kernel() is not None
+    assert list((tmp_path / "temporary").iterdir()) == []
+    assert updates(trainer()).isfinite().all()
+
+
+@needs_kernel
+def test_a_cache_that_can_only_be_read_is_used(fresh_kernel, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert kernel() is not None
+    kernel.cache_clear()
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refused)
+    monkeypatch.setattr(Path, "mkdir", refused)
+    assert kernel() is not None
