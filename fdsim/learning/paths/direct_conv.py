@@ -161,22 +161,28 @@ def prove(library: str, number: str) -> None:
     """Hold one convolution and its gradients by a library against torch's own; raise if they differ."""
     loaded, dtype = ctypes.CDLL(library), getattr(torch, number)
     globals()["kernel"] = lambda _: loaded  # this process is for nothing else
-    shape = ConvShape(2, 3, 9, 10, 2, 3, 3, LANES, pool=True, relu=True)
-    inputs = (
-        torch.linspace(-1, 2, 2 * 3 * 9 * 10 * 2, dtype=dtype).sin().view(2, 3, 9, 10, 2).requires_grad_()
+    clients, batch, inputs, outputs, height, width, side = 2, 3, 2, 5, 9, 10, 3
+    shape = ConvShape(clients, batch, height, width, inputs, side, side, outputs, pool=True, relu=True)
+
+    def leaf(*sizes: int) -> torch.Tensor:
+        values = torch.arange(math.prod(sizes), dtype=dtype).mul_(0.7).sin_()
+        return values.view(sizes).requires_grad_()
+
+    images = leaf(clients, inputs, height, width, batch)
+    weights, bias = leaf(clients, outputs, inputs, side, side), leaf(clients, outputs)
+    made: torch.Tensor = DirectConv.apply(images, weights, bias, shape)
+    wanted = torch.stack(
+        [
+            torch.nn.functional.max_pool2d(
+                torch.nn.functional.conv2d(images[c].permute(3, 0, 1, 2), weights[c], bias[c]).relu(), 2
+            ).permute(1, 2, 3, 0)
+            for c in range(clients)
+        ]
     )
-    # One value for all weights: what is proven is that the code runs, tests hold it against torch in every layout.
-    weights = torch.full((2, 3, 3 * 2, LANES), 0.25, dtype=dtype, requires_grad=True)
-    bias = torch.full((2, LANES), 0.125, dtype=dtype, requires_grad=True)
-    made: torch.Tensor = DirectConv.apply(inputs, weights, bias, shape)
-    found = torch.autograd.grad(made.sum(), (inputs, bias))
-    plain = torch.full((LANES, 2, 3, 3), 0.25, dtype=dtype)
-    images = inputs.view(6, 9, 10, 2).permute(0, 3, 1, 2)
-    sums = torch.nn.functional.conv2d(images, plain) + bias[0, 0]
-    wanted = torch.nn.functional.max_pool2d(sums.relu(), 2)
-    expected = torch.autograd.grad(wanted.sum(), inputs)[0]
-    torch.testing.assert_close(made.view(6, *made.shape[2:]).permute(0, 3, 1, 2), wanted)
-    torch.testing.assert_close(found[0], expected)
+    torch.testing.assert_close(made, wanted)
+    leaves = (images, weights, bias)
+    found = torch.autograd.grad(made.square().sum(), leaves)
+    torch.testing.assert_close(found, torch.autograd.grad(wanted.square().sum(), leaves))
 
 
 def _processor() -> str:
