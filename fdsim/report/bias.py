@@ -154,7 +154,8 @@ def _client_accuracy(data: RunData, label: str) -> np.ndarray | None:
     clients = data.run.read(
         "clients", columns=["client", "test_accuracy"], rounds=(last, last), strategy=label
     )
-    if len(clients) == 0:
+    # Of very many clients only the selected have a row, which say nothing of the others.
+    if len(clients) == 0 or (data.trace is not None and len(clients) < data.trace.clients):
         return None
     seen = np.asarray(clients.sort_values("client")["test_accuracy"], dtype=np.float64)
     return None if np.isnan(seen).any() else seen
