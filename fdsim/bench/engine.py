@@ -24,8 +24,8 @@ from fdsim.learning.paths.direct_conv import vector_bits
 from fdsim.learning.paths.execution import ExecutionOptions
 from fdsim.learning.paths.loop import LoopTrainer
 
-#: Times within this factor of the best are taken for nearly as good.
-_NEARLY = 1.5
+#: Times within the first factor of the best are taken for nearly as good, those beyond the second for far worse.
+_NEARLY, _FAR = 1.5, 4.0
 
 
 @dataclass(frozen=True)
@@ -209,18 +209,19 @@ def time_workload(
     first_s = best_s(lambda: one_round(engine, workload.clients), 1)
     plain_s: dict[int, float] = {}
     engine_s = float("inf")
-    for repeat in range(repeats + 1):
+    with torch_threads(1):
+        plain.run()
+    for repeat in range(1, repeats + 1):
         for threads in thread_counts(engine.accelerator):
-            # What was much slower in the first try, which warms up, is not tried again.
-            if repeat and plain_s[threads] > _NEARLY**2 * min(plain_s.values()):
+            # What was far slower at the first try is not tried again: it can take minutes.
+            if repeat > 1 and plain_s[threads] > _FAR * min(plain_s.values()):
                 continue
-            progress(f"{workload.name}: plain loop, {threads} threads, {repeat} of {repeats}")
+            progress(f"{workload.name}: plain loop, threads: {threads}, {repeat} of {repeats}")
             with torch_threads(threads):
                 took_s = best_s(plain.run, 1) * workload.clients / few
             plain_s[threads] = min(plain_s.get(threads, took_s), took_s)
-        if repeat:
-            progress(f"{workload.name}: engine, {repeat} of {repeats}")
-            engine_s = min(engine_s, best_s(lambda: one_round(engine, workload.clients), 1))
+        progress(f"{workload.name}: engine, {repeat} of {repeats}")
+        engine_s = min(engine_s, best_s(lambda: one_round(engine, workload.clients), 1))
     best = min(plain_s, key=lambda threads: plain_s[threads])
     plan = engine.plan
     return Timing(

@@ -97,7 +97,7 @@ def peer_results(
                 found: dict[int, PeerTiming] = {}
                 # Flower's workers have one core each, whatever suits a single loop.
                 for threads in sorted({1, *timing.threads}):
-                    progress(f"{timing.workload.name}: {package}, {threads} threads")
+                    progress(f"{timing.workload.name}: {package}, threads: {threads}")
                     found[threads] = time_peer(timing.workload, threads)
                 best = min(found, key=lambda threads: found[threads].round_s)
                 yield PeerResult(

@@ -36,16 +36,16 @@ def test_the_plain_loop_gets_the_better_number_of_threads(monkeypatch):
 
         def run(self) -> None:
             tries.append(torch.get_num_threads())
-            time.sleep(0.002 if torch.get_num_threads() == 1 else 0.05)
+            time.sleep(0.002 if torch.get_num_threads() == 1 else 0.2)
 
     monkeypatch.setattr(bench, "PlainLoop", Plain)
     with bench.torch_threads(2):
         timing = bench.time_workload(SMALL, Acceleration(device="cpu"), repeats=2, plain_frac=1.0)
         assert torch.get_num_threads() == 2
-    assert tries == [1, 2, 1, 1]
+    assert tries == [1, 1, 2, 1]  # the first of them warms up
     assert timing.plain_threads == 1
     assert timing.threads == (1,)
-    assert timing.plain_s < 0.05
+    assert timing.plain_s < 0.2
 
 
 def test_operations_are_counted_by_hand():

@@ -31,7 +31,7 @@ def test_progress_is_shown_while_measuring():
     answer = CliRunner().invoke(app, CHOSEN, env={"COLUMNS": "80"})
     said = answer.stderr.splitlines()
     assert said[:2] == ["matrix products", "digits: first round"]
-    assert "digits: plain loop, 1 threads, 1 of 1" in said
+    assert "digits: plain loop, threads: 1, 1 of 1" in said
     assert said[-1] == "digits: engine, 1 of 1"
 
 
