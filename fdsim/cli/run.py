@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fdsim.cli.options import Device, NoCode, Overrides, RayAddress, ScenarioFile, say_own_code, trust
-from fdsim.errors import InputError, RunError
+from fdsim.errors import InputError, RunError, StrategyFailureError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,6 +46,7 @@ def run(
     from fdsim.progress import Terminal
     from fdsim.run import RunChoices, run_scenario
     from fdsim.scenario import load_scenario
+    from fdsim.telemetry.reader import open_run
 
     choices = RunChoices(resume, force, device, sharding=_sharding(executor, address, shards))
     loaded = load_scenario(scenario, sets or [], code=trust(no_code))
@@ -63,6 +64,12 @@ def run(
         raise type(error)(f"{error}. Once fixed, resume with: {_resuming(scenario, out, sets)}") from error
     print_summary(folder, console)
     _write_report(folder, console)
+    failed = open_run(folder).failed
+    if failed:
+        told = "; ".join(f"{label}: {message}" for label, message in failed.items())
+        raise StrategyFailureError(
+            f"{folder}: {len(failed)} of {len(loaded.strategies)} strategies failed. {told}"
+        )
 
 
 def _resuming(scenario: Path, out: Path | None, sets: list[str] | None) -> str:

@@ -48,7 +48,8 @@ def verify(
     if verdict.difference is not None:
         raise RunError(f"{run}: not the same. {verdict.difference}")
     exactly = "bit by bit" if not tolerance else f"within {tolerance:g}"
-    typer.echo(f"{run}: the same {exactly} over {verdict.rounds} rounds, real time left out")
+    failed = f"; failed, then as now: {', '.join(verdict.failed)}" if verdict.failed else ""
+    typer.echo(f"{run}: the same {exactly} over {verdict.rounds} rounds, real time left out{failed}")
 
 
 def _verify_reference(run: Path, code: Path | None) -> None:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from fdsim.catalogue import OwnCode, own_kinds
 from fdsim.errors import InputError, RunFolderError
 from fdsim.scenario import Scenario, hash_of, load_scenario
-from fdsim.telemetry.manifest import versions
+from fdsim.telemetry.manifest import ENDED, versions
 from fdsim.telemetry.reader import Run, open_run
 from fdsim.telemetry.rows import clients_table, rounds_table, similarity_table
 from fdsim.telemetry.schema import TABLES
@@ -68,6 +68,8 @@ class Verdict:
     difference: Difference | None
     changed: tuple[str, ...]
     """What changed in the environment since the run: 'torch 2.7 → 2.8'."""
+    failed: tuple[str, ...] = ()
+    """The strategies that failed in the run."""
 
 
 def first_difference(
@@ -138,7 +140,7 @@ def compare_runs(recorded: Run, again: Run, *, tolerance: float = 0.0) -> Differ
     for table in ("rounds", "clients", "similarity"):
         if found is None:
             one, other = recorded.read(table), again.read(table)
-            if recorded.status != "complete":
+            if recorded.status not in ENDED:
                 other = _as_far_as(one, other)
             found = first_difference(table, one, other, tolerance=tolerance)
     return found
@@ -163,7 +165,7 @@ def verify_run(
         rounds, found = _compare_first_rounds(run, scenario, tolerance)
     else:
         rounds, found = int(run.manifest["rounds"]), _compare_all(run, scenario, tolerance)
-    return Verdict(rounds, found, tuple(_changed(run)))
+    return Verdict(rounds, found, tuple(_changed(run)), tuple(run.failed))
 
 
 def trusted_scenario(run: Run, code: Path | None) -> Scenario:
@@ -264,7 +266,7 @@ def _compare_rows(run: Run, label: str, rows: _Rows, tolerance: float) -> Differ
             continue
         recorded = run.read(table, rounds=(0, len(rows.rounds) - 1), strategy=label)
         shown = again.to_pandas().assign(strategy=label)
-        if run.status != "complete":
+        if run.status not in ENDED:
             shown = _as_far_as(recorded, shown)
         found = first_difference(table, recorded, shown, tolerance=tolerance)
         if found is not None:

@@ -47,7 +47,7 @@ class Run:
 
     @property
     def status(self) -> str:
-        """running, complete, failed or interrupted; a run whose process has died counts as interrupted."""
+        """running, complete, complete with failures, failed or interrupted, as is a run whose process has died."""
         status = str(self.manifest["status"])
         if status == "running" and writer_of(self.path) is None:
             return "interrupted"
@@ -78,6 +78,12 @@ class Run:
     def strategies(self) -> list[str]:
         """The labels of the strategies, in the scenario's order."""
         return list(self.manifest["strategies"])
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """The strategies that failed, diverged say, each with the reason."""
+        strategies = self.manifest["strategies"].items()
+        return {k: facts.get("message") or "" for k, facts in strategies if facts.get("status") == "failed"}
 
     @property
     def progress(self) -> dict[str, int]:
