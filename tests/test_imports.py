@@ -24,7 +24,7 @@ LAYERS: list[set[str]] = [
     {"scenario"},
     {"prepare"},
     {"progress", "distributed"},
-    {"run"},
+    {"pipeline"},
     {"studies", "bench"},
     {"comparison", "inspect"},
     {"report"},

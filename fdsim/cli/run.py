@@ -42,8 +42,8 @@ def run(
     from rich.console import Console
 
     from fdsim.inspect.summary import print_summary
+    from fdsim.pipeline import RunChoices, run_scenario
     from fdsim.progress import Terminal
-    from fdsim.run import RunChoices, run_scenario
     from fdsim.scenario import load_scenario
 
     choices = RunChoices(resume, force, device, sharding=_sharding(executor, address, shards))

@@ -27,9 +27,9 @@ def make(
     """Simulate the fleet only and write its trace."""
     from rich.console import Console
 
+    from fdsim.pipeline import make_trace
     from fdsim.prepare import prepare
     from fdsim.progress import Terminal
-    from fdsim.run import make_trace
     from fdsim.scenario import load_scenario
 
     loaded = load_scenario(scenario, sets or [])

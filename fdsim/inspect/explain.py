@@ -11,9 +11,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from fdsim.pipeline import participation_rounds
 from fdsim.prepare import Prepared, prepare
 from fdsim.progress import Silent
-from fdsim.run import participation_rounds
 from fdsim.scenario import load_scenario
 from fdsim.trace import Cause, Outcome, TraceRound
 

@@ -181,7 +181,7 @@ def _changed(run: Run) -> Iterator[str]:
 
 
 def _compare_all(run: Run, tolerance: float) -> Difference | None:
-    from fdsim.run import RunChoices, run_scenario
+    from fdsim.pipeline import RunChoices, run_scenario
 
     with tempfile.TemporaryDirectory(prefix="fdsim-verify-") as folder:
         again = run_scenario(
@@ -191,9 +191,9 @@ def _compare_all(run: Run, tolerance: float) -> Difference | None:
 
 
 def _compare_first_rounds(run: Run, tolerance: float) -> tuple[int, Difference | None]:
+    from fdsim.pipeline import participation_rounds
     from fdsim.prepare import prepare
     from fdsim.progress import Silent
-    from fdsim.run import participation_rounds
     from fdsim.trace import open_trace, to_table
 
     prepared = prepare(run.scenario)

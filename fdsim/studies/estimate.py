@@ -97,9 +97,9 @@ def _flops(prepared: Prepared) -> float:
 
 def _seconds(prepared: Prepared, device: str | None) -> float:
     """Time a few rounds of the fleet, and one round of training for each strategy."""
+    from fdsim.pipeline import participation_rounds
     from fdsim.prepare import make_task
     from fdsim.progress import Silent
-    from fdsim.run import participation_rounds
 
     rounds = prepared.scenario.rounds
     began_s = time.perf_counter()

@@ -60,7 +60,7 @@ def run_trial(
     began_s = time.perf_counter()
     for place in job.import_from:
         import_also_from(Path(place))
-    from fdsim.run import RunChoices, run_scenario
+    from fdsim.pipeline import RunChoices, run_scenario
     from fdsim.scenario import parse_scenario
 
     scenario = scenario or parse_scenario(job.scenario, job.trial)

@@ -11,9 +11,9 @@ import torch
 
 from fdsim.distributed.sharded_cohort import Order, Parts, ShardedCohort, carry_out
 from fdsim.learning.engine import Task, begin, learn
+from fdsim.pipeline import participation_rounds
 from fdsim.prepare import make_task, prepare
 from fdsim.progress import Silent
-from fdsim.run import participation_rounds
 from fdsim.scenario import parse_scenario
 
 TABLES: dict[str, Any] = {

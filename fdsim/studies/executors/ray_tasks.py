@@ -59,9 +59,9 @@ class TrialResult:
 
 def make_trace_bytes(job: TrialJob, examples: Examples) -> bytes:
     """Simulate the trace of a trial and return its file."""
+    from fdsim.pipeline import make_trace
     from fdsim.prepare import prepare
     from fdsim.progress import Silent
-    from fdsim.run import make_trace
 
     prepared = prepare(_scenario(job, examples))
     with tempfile.TemporaryDirectory(prefix="fdsim-trace-") as folder:
