@@ -4,69 +4,25 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fdsim.telemetry.callback import Callback
 from fdsim.trace import Cause, Outcome, Trace, TraceRound
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fdsim.prepare import Prepared
+    from fdsim.scenario import Scenario
     from fdsim.telemetry.schema import RoundRow
-
-
-class Progress(Protocol):
-    """Is called at the moments of a run that someone may want to see."""
-
-    def fleet_starts(self, prepared: Prepared) -> None: ...
-    def fleet_time(self, t_s: float) -> None: ...
-    def fleet_part(self, frac: float, simulated_to_s: float | None) -> None: ...
-    def trace_round(self, trace_round: TraceRound) -> None: ...
-    def fleet_ends(self, trace: Trace) -> None: ...
-    def strategy_starts(self, label: str, next_round: int) -> None: ...
-    def round_ends(self, label: str, row: RoundRow) -> None: ...
-    def strategy_ends(self, label: str) -> None: ...
-    def strategy_fails(self, label: str, message: str) -> None: ...
-
-
-class Silent:
-    """Shows nothing."""
-
-    def fleet_starts(self, prepared: Prepared) -> None:
-        return
-
-    def fleet_time(self, t_s: float) -> None:
-        return
-
-    def fleet_part(self, frac: float, simulated_to_s: float | None) -> None:
-        return
-
-    def trace_round(self, trace_round: TraceRound) -> None:
-        return
-
-    def fleet_ends(self, trace: Trace) -> None:
-        return
-
-    def strategy_starts(self, label: str, next_round: int) -> None:
-        return
-
-    def round_ends(self, label: str, row: RoundRow) -> None:
-        return
-
-    def strategy_ends(self, label: str) -> None:
-        return
-
-    def strategy_fails(self, label: str, message: str) -> None:
-        return
 
 
 #: Where output is piped or logged, a step that takes longer than this reports its progress.
 _QUIET_S = 10.0
 
 
-class Terminal:
+class Terminal(Callback):
     """Shows bars that move on a terminal, and one plain line per step where output is piped or logged."""
 
     def __init__(self, console: Console, rounds: int) -> None:
@@ -104,19 +60,19 @@ class Terminal:
             self._said_s = time.perf_counter()
             self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def fleet_starts(self, prepared: Prepared) -> None:
+    def trace_begin(self, scenario: Scenario) -> None:
         """Open the fleet's bar."""
         self._began_s = time.perf_counter()
-        source = "fleet" if prepared.scenario.fleet else "participation"
-        self._say(f"{source}: {prepared.scenario.clients} clients, {self._rounds} rounds")
+        source = "fleet" if scenario.fleet else "participation"
+        self._say(f"{source}: {scenario.clients} clients, {self._rounds} rounds")
         if self._task is not None:
             self._bars.update(self._task, description=source, visible=True)
 
-    def fleet_time(self, t_s: float) -> None:
+    def trace_time(self, t_s: float) -> None:
         """Take the simulated time."""
         self._t_s = t_s
 
-    def fleet_part(self, frac: float, simulated_to_s: float | None) -> None:
+    def trace_part(self, frac: float, simulated_to_s: float | None) -> None:
         """Report how much of a large fleet is built, or is simulated up to a time ahead of the clock."""
         done = "built" if simulated_to_s is None else f"simulated to {_clock(simulated_to_s)}"
         self._note(f"{frac:.0%} of the fleet {done}")
@@ -143,11 +99,11 @@ class Terminal:
         worst = ", ".join(Cause(code).name for code, _ in self._causes.most_common(2) if code >= 0)
         return f"{_clock(self._t_s)}  {rate:.0%} dropped{': ' + worst if worst else ''}"
 
-    def fleet_ends(self, trace: Trace) -> None:
+    def trace_end(self, trace: Trace) -> None:
         """Close the fleet's bar."""
         self._say(f"  {self._fleet_note()}  ({time.perf_counter() - self._began_s:.1f} s)")
 
-    def strategy_starts(self, label: str, next_round: int) -> None:
+    def strategy_begin(self, label: str, next_round: int) -> None:
         """Open a strategy's bar."""
         self._began_s, self._last = time.perf_counter(), None
         if self._live:
@@ -155,7 +111,7 @@ class Terminal:
         elif next_round:
             self._say(f"{label}: continues from round {next_round}")
 
-    def round_ends(self, label: str, row: RoundRow) -> None:
+    def round_end(self, label: str, row: RoundRow) -> None:
         """Move the strategy's bar."""
         if row.test_accuracy is not None:
             self._last = row
@@ -165,14 +121,13 @@ class Terminal:
     def _accuracy(self) -> str:
         return "" if self._last is None else f"accuracy {self._last.test_accuracy:.3f}"
 
-    def strategy_ends(self, label: str) -> None:
-        """Close the strategy's bar."""
-        self._say(f"{label}: {self._accuracy()}  ({time.perf_counter() - self._began_s:.1f} s)")
-
-    def strategy_fails(self, label: str, message: str) -> None:
-        """Report that a strategy failed."""
+    def strategy_end(self, label: str, problem: str | None) -> None:
+        """Close the strategy's bar, or report that the strategy failed."""
+        if problem is None:
+            self._say(f"{label}: {self._accuracy()}  ({time.perf_counter() - self._began_s:.1f} s)")
+            return
         self._console.print(
-            f"{label}: failed: {message}", markup=False, highlight=False, soft_wrap=True, style="red"
+            f"{label}: failed: {problem}", markup=False, highlight=False, soft_wrap=True, style="red"
         )
 
 

@@ -52,7 +52,7 @@ def run(
     console = Console()
     try:
         with termination_as_interrupt(), Terminal(console, loaded.rounds) as progress:
-            run_scenario(loaded, folder, choices, progress=progress)
+            run_scenario(loaded, folder, choices, callbacks=[progress])
     except KeyboardInterrupt:
         print(f"Interrupted. Resume with: {_resuming(scenario, out, sets)}", file=sys.stderr)
         raise

@@ -13,8 +13,8 @@ from rich.table import Table
 
 from fdsim.pipeline import participation_rounds
 from fdsim.prepare import Prepared, prepare
-from fdsim.progress import Silent
 from fdsim.scenario import load_scenario
+from fdsim.telemetry.callback import Callback
 from fdsim.trace import Cause, Outcome, TraceRound
 
 
@@ -23,7 +23,7 @@ def explain_scenario(path: Path, overrides: list[str], rounds: int) -> None:
     prepared = prepare(load_scenario(path, overrides))
     console = Console()
     began_s = time.perf_counter()
-    trace = list(islice(participation_rounds(prepared, Silent()), rounds))
+    trace = list(islice(participation_rounds(prepared, Callback()), rounds))
     fleet_s_per_round = (time.perf_counter() - began_s) / len(trace)
     table = Table(show_header=False, title=f"{prepared.scenario.name}: forecast", title_justify="left")
     for name, value in {

@@ -193,12 +193,12 @@ def _compare_all(run: Run, tolerance: float) -> Difference | None:
 def _compare_first_rounds(run: Run, tolerance: float) -> tuple[int, Difference | None]:
     from fdsim.pipeline import participation_rounds
     from fdsim.prepare import prepare
-    from fdsim.progress import Silent
+    from fdsim.telemetry.callback import Callback
     from fdsim.trace import open_trace, to_table
 
     prepared = prepare(run.scenario)
     rounds = min(QUICK_ROUNDS, int(run.manifest["rounds"]))
-    again = to_table(islice(participation_rounds(prepared, Silent()), rounds)).to_pandas()
+    again = to_table(islice(participation_rounds(prepared, Callback()), rounds)).to_pandas()
     found = first_difference("trace", run.read("trace", rounds=(0, rounds - 1)), again, tolerance=tolerance)
     if found is not None:
         return rounds, found

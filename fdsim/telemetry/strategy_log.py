@@ -18,7 +18,6 @@ from fdsim.telemetry.manifest import Manifest
 from fdsim.telemetry.parts import GrowingTable
 from fdsim.telemetry.rows import clients_table, rounds_table, similarity_table
 from fdsim.telemetry.schema import ClientRows, RoundRow, SimilaritySnapshot, file_schema
-from fdsim.telemetry.tensorboard import TensorboardWriter
 
 #: Rows that may wait in memory before they go to disk whatever the clock says.
 _WAITING_ROWS = 65_536
@@ -53,9 +52,6 @@ class StrategyLog:
             for table in _TO_TABLE
         }
         self._checkpoints, self._temporary = folder / "checkpoints" / name, temporary
-        self._tensorboard = (
-            TensorboardWriter(folder / "tensorboard" / name, next_round=0) if telemetry.tensorboard else None
-        )
         self._last_good: checkpoint.Checkpoint | None = None
         self._waiting: dict[str, list[Any]] = {t: [] for t in _TO_TABLE}
         self._waiting_rows, self._flushed_s = 0, time.monotonic()
@@ -85,8 +81,6 @@ class StrategyLog:
                 "restore the missing parts from a copy, or run again with --force",
             )
         self._manifest.update_strategy(self.label, status="running", rounds_done=self.next_round)
-        if self._tensorboard is not None:
-            self._tensorboard.next_round = self.next_round
         self._started_s = self._flushed_s = self._saved_s = time.monotonic()
         return self
 
@@ -104,8 +98,6 @@ class StrategyLog:
         if snapshot is not None:
             self._waiting["similarity"].append(snapshot)
             rows += len(snapshot.first)
-        if self._tensorboard is not None:
-            self._tensorboard.append(row)
         self._waiting_rows += rows
         late = time.monotonic() - self._flushed_s >= self._spaced(self._telemetry.flush_every_s)
         if late or self._waiting_rows >= _WAITING_ROWS:
@@ -120,8 +112,6 @@ class StrategyLog:
             if fresh:
                 table.append(_TO_TABLE[name](fresh), next_round=fresh[-1].round + 1)
             self._waiting[name] = []
-        if self._tensorboard is not None:
-            self._tensorboard.flush()
         self._waiting_rows, self._flushed_s = 0, time.monotonic()
 
     def checkpoint_due(self, next_round: int) -> bool:
@@ -168,13 +158,9 @@ class StrategyLog:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: object
     ) -> None:
-        try:
-            if not self.finished and not isinstance(value, StorageError):
-                self.flush()
-                self._end(status="stopped")
-        finally:
-            if self._tensorboard is not None:
-                self._tensorboard.close()
+        if not self.finished and not isinstance(value, StorageError):
+            self.flush()
+            self._end(status="stopped")
 
 
 _TO_TABLE: dict[str, Callable[[Any], pa.Table]] = {
