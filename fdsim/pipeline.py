@@ -101,7 +101,7 @@ def reference_rounds(prepared: Prepared) -> Iterator[TraceRound]:
     return simulate_reference(simulation_config(prepared))
 
 
-def make_trace(
+def simulate_trace(
     prepared: Prepared,
     path: Path,
     callback: Callback,
@@ -153,9 +153,11 @@ def _trace_of(prepared: Prepared, folder: RunFolder, choices: RunChoices, callba
     # The event log belongs to the run, so a run that keeps one simulates its own fleet.
     if choices.trace_cache is not None and not prepared.scenario.telemetry.events:
         cache = TraceCache(choices.trace_cache)
-        cache.fetch(prepared.trace_key, folder.trace_path, lambda path: make_trace(prepared, path, callback))
+        cache.fetch(
+            prepared.trace_key, folder.trace_path, lambda path: simulate_trace(prepared, path, callback)
+        )
         return open_trace(folder.trace_path)
-    return make_trace(prepared, folder.trace_path, callback, folder)
+    return simulate_trace(prepared, folder.trace_path, callback, folder)
 
 
 def _learn_all(
@@ -201,17 +203,20 @@ def _learn(strategy: Strategy, task: Task, trace: Trace, log: StrategyLog, callb
                     callback.round_begin(strategy.label, trace_round.round)
                 yield trace_round
 
-        problem = None
+        problem, every = None, task.telemetry.keep_models_every
         try:
             for result in learn(strategy, task, announced(), learner):
                 log.append(result.row, result.clients, result.snapshot)
                 if log.checkpoint_due(learner.next_round):
                     log.checkpoint(learner.as_state(), learner.next_round)
+                if every and learner.next_round % every == 0:
+                    log.keep_model(task.trainer.named(learner.params), result.row.round)
                 callback.round_end(strategy.label, result.row)
         except NumericalError as error:
             # One strategy that diverges is a result, not a reason to lose the others.
             problem = str(error)
             log.fail(problem)
         else:
+            log.keep_model(task.trainer.named(learner.params), None)
             log.finish()
         callback.strategy_end(strategy.label, problem)

@@ -1,10 +1,11 @@
-"""The progress of a run: live bars on a terminal, plain lines elsewhere, nothing in tests."""
+"""The progress of a run: live bars on a terminal and in notebooks, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from html import escape
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -129,6 +130,73 @@ class Terminal(Callback):
         self._console.print(
             f"{label}: failed: {problem}", markup=False, highlight=False, soft_wrap=True, style="red"
         )
+
+
+#: A notebook's bars are drawn again at most this often, s.
+_REDRAWN_S = 0.1
+
+
+class NotebookBars(Callback):
+    """Shows a bar for the fleet and one per strategy in a notebook, as HTML that is replaced while the run goes on."""
+
+    def __init__(self, rounds: int) -> None:
+        self._rounds = rounds
+        #: name → (rounds done, note), in the order in which they began.
+        self._bars: dict[str, tuple[int, str]] = {}
+        self._shown: Any = None
+        self._drawn_s = 0.0
+
+    def html(self) -> str:
+        """Return the bars as HTML."""
+        rows = []
+        for name, (done, note) in self._bars.items():
+            bar = f'<progress value="{done}" max="{self._rounds}" style="width:16em"></progress>'
+            cells = (escape(name), bar, f"{done}/{self._rounds}", escape(note))
+            rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+        return f"<table>{''.join(rows)}</table>"
+
+    def _set(self, name: str, done: int, note: str, *, now: bool = False) -> None:
+        from IPython.display import HTML, display
+
+        self._bars[name] = done, note
+        if not now and time.perf_counter() - self._drawn_s < _REDRAWN_S:
+            return
+        self._drawn_s = time.perf_counter()
+        if self._shown is None:
+            self._shown = display(HTML(self.html()), display_id=True)
+        else:
+            self._shown.update(HTML(self.html()))
+
+    def trace_begin(self, scenario: Scenario) -> None:
+        """Open the fleet's bar."""
+        self._set("fleet", 0, "", now=True)
+
+    def trace_part(self, frac: float, simulated_to_s: float | None) -> None:
+        """Report how much of a large fleet is built or simulated ahead."""
+        done = "built" if simulated_to_s is None else f"simulated to {_clock(simulated_to_s)}"
+        self._set("fleet", self._bars["fleet"][0], f"{frac:.0%} of the fleet {done}")
+
+    def trace_round(self, trace_round: TraceRound) -> None:
+        """Move the fleet's bar."""
+        self._set("fleet", trace_round.round + 1, _clock(trace_round.round_end_s))
+
+    def trace_end(self, trace: Trace) -> None:
+        """Fill the fleet's bar."""
+        self._set("fleet", trace.rounds, self._bars["fleet"][1], now=True)
+
+    def strategy_begin(self, label: str, next_round: int) -> None:
+        """Open a strategy's bar."""
+        self._set(label, next_round, "", now=True)
+
+    def round_end(self, label: str, row: RoundRow) -> None:
+        """Move the strategy's bar."""
+        note = self._bars[label][1] if row.test_accuracy is None else f"accuracy {row.test_accuracy:.3f}"
+        self._set(label, row.round + 1, note)
+
+    def strategy_end(self, label: str, problem: str | None) -> None:
+        """Fill the strategy's bar, or say why it failed."""
+        done, note = self._bars[label]
+        self._set(label, done, note if problem is None else f"failed: {problem}", now=True)
 
 
 def _clock(t_s: float) -> str:

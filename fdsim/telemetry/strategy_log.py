@@ -15,6 +15,8 @@ from fdsim.files import TEMPORARY
 from fdsim.telemetry import checkpoint
 from fdsim.telemetry.config import Telemetry
 from fdsim.telemetry.manifest import Manifest
+from fdsim.telemetry.models import FOLDER as MODELS
+from fdsim.telemetry.models import model_name, save_model
 from fdsim.telemetry.parts import GrowingTable
 from fdsim.telemetry.rows import clients_table, rounds_table, similarity_table
 from fdsim.telemetry.schema import ClientRows, RoundRow, SimilaritySnapshot, file_schema
@@ -52,6 +54,7 @@ class StrategyLog:
             for table in _TO_TABLE
         }
         self._checkpoints, self._temporary = folder / "checkpoints" / name, temporary
+        self._models = folder / MODELS / name
         self._last_good: checkpoint.Checkpoint | None = None
         self._waiting: dict[str, list[Any]] = {t: [] for t in _TO_TABLE}
         self._waiting_rows, self._flushed_s = 0, time.monotonic()
@@ -131,6 +134,12 @@ class StrategyLog:
         checkpoint.save(self._checkpoints, state, next_round, temporary=self._temporary)
         self._saved_s = time.monotonic()
         self._save_cost_s = self._saved_s - began_s
+
+    def keep_model(self, state: dict[str, Any], round_index: int | None) -> None:
+        """Write the global model after a round, or the final one (None), as a torch state dict."""
+        name = model_name(round_index)
+        found = save_model(self._models / name, state, temporary=self._temporary)
+        self._manifest.update_strategy(self.label, models={**self._facts.get("models", {}), name: found})
 
     def finish(self) -> None:
         """Mark the strategy as complete and remove its checkpoints."""

@@ -161,3 +161,7 @@ class CohortTrainer:
     def evaluate(self, params: torch.Tensor) -> Evaluation:
         """Return how good the global model [P] is on the test set; one host sync."""
         return self._evaluator.evaluate(params)
+
+    def named(self, params: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return the global model [P] as the net's state dict, on the host."""
+        return self._evaluator.named(params)
