@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     ValidationError,
@@ -134,7 +135,7 @@ class Component(Table):
     """A record of some family that a scenario chooses by `kind`."""
 
     family: ClassVar[str]
-    kind: str = ""
+    kind: str = Field("", description="which of the family it is, or module:Class for one of your own")
 
     @model_validator(mode="before")
     @classmethod

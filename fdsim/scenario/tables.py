@@ -52,23 +52,35 @@ class Scenario(Table):
 
     name: str = Field(min_length=1, max_length=100, description="names the run folder, runs/<name>")
     seed: NonNegativeInt = Field(default=0, description="every random stream of the run is derived from it")
-    rounds: PositiveInt
+    rounds: PositiveInt = Field(description="rounds of learning")
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = Field(
         default=None,
         description="test accuracy for 'rounds to target'; by default 95 % of the best final accuracy",
     )
-    data: Annotated[DataSource, Chosen("data")]
-    net: Annotated[Net, Chosen("net")]
-    training: Training
-    server: Server = Server()
-    fleet: tuple[DeviceGroup, ...] = ()
-    participation: Annotated[Participation | None, Chosen("participation", optional=True)] = None
-    coupling: Coupling = "random"
-    cells: tuple[Cell, ...] = ()
-    outages: tuple[Outage, ...] = ()
-    strategies: tuple[Annotated[Strategy, Chosen("strategy")], ...] = Field(min_length=1)
-    acceleration: Acceleration = Acceleration()
-    telemetry: Telemetry = Telemetry()
+    data: Annotated[DataSource, Chosen("data")] = Field(
+        description="the data set, and how it is divided among the clients"
+    )
+    net: Annotated[Net, Chosen("net")] = Field(description="the net that is trained")
+    training: Training = Field(description="how clients train and what the server does with their updates")
+    server: Server = Field(default=Server(), description="when rounds happen and whom they select")
+    fleet: tuple[DeviceGroup, ...] = Field(default=(), description="groups of simulated devices")
+    participation: Annotated[Participation | None, Chosen("participation", optional=True)] = Field(
+        default=None, description="who takes part, without devices; in place of [[fleet]]"
+    )
+    coupling: Coupling = Field(default="random", description="which device holds which data")
+    cells: tuple[Cell, ...] = Field(
+        default=(), description="base stations or hot spots whose bandwidth their devices share"
+    )
+    outages: tuple[Outage, ...] = Field(
+        default=(), description="outages of a site, a cell or the whole fleet"
+    )
+    strategies: tuple[Annotated[Strategy, Chosen("strategy")], ...] = Field(
+        min_length=1, description="what stands in for missing updates; each learns on the same trace"
+    )
+    acceleration: Acceleration = Field(
+        default=Acceleration(), description="on what and how training is computed"
+    )
+    telemetry: Telemetry = Field(default=Telemetry(), description="what is recorded, and how often")
 
     @model_validator(mode="after")
     def _one_source_of_participation(self) -> Scenario:
