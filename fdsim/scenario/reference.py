@@ -67,7 +67,9 @@ def key_tables() -> list[KeyTable]:
 
 
 def tables_of(model: type[BaseModel], name: str) -> Iterator[KeyTable]:
-    """Yield a table and those inside it."""
+    """Yield a table and those inside it; one of several to choose from has its kind in its name."""
+    kind = model.model_fields.get("kind")
+    name = f"{name} {kind.default}" if kind is not None else name
     yield KeyTable(name, first_line(model), tuple(_keys(model.model_json_schema())))
     yield from _inner(model, name)
 
