@@ -176,8 +176,11 @@ def _learn_all(
         fdsim=fdsim.__version__,
     )
     # Every strategy is checked first, so that a setting it cannot work with is reported before hours of training.
-    for strategy, _ in logs:
+    for strategy, log in logs:
         strategy.check(task.federation)
+        # The states of built-in kinds are known to be storable, and may be large.
+        if ":" in strategy.kind and not log.finished:
+            _refuse_unstorable(strategy, strategy.start(task.federation))
     spread = (
         nullcontext(task)
         if choices.sharding is None
@@ -187,6 +190,20 @@ def _learn_all(
         for strategy, log in logs:
             if not log.finished:
                 _learn(strategy, task, trace, log, callback)
+
+
+def _refuse_unstorable(strategy: Strategy, state: dict[str, Any]) -> None:
+    """Raise an error when a strategy's state could not be checkpointed, before a checkpoint is due."""
+    from fdsim.strategies.base import where_defined
+    from fdsim.telemetry.checkpoint import unstorable
+
+    told = unstorable(state)
+    if told is not None:
+        raise ScenarioError(
+            f"strategy '{strategy.label}', {where_defined(strategy)}",
+            f"{told}, which a checkpoint cannot hold",
+            "keep numbers, text, arrays or tensors; `cohort.stream()` gives random numbers without any state",
+        )
 
 
 def _learn(strategy: Strategy, task: Task, trace: Trace, log: StrategyLog, callback: Callback) -> None:
@@ -203,10 +220,12 @@ def _learn(strategy: Strategy, task: Task, trace: Trace, log: StrategyLog, callb
                     callback.round_begin(strategy.label, trace_round.round)
                 yield trace_round
 
-        problem, every = None, task.telemetry.keep_models_every
+        problem, every, first = None, task.telemetry.keep_models_every, learner.next_round
         try:
             for result in learn(strategy, task, announced(), learner):
                 log.append(result.row, result.clients, result.snapshot)
+                if result.row.round == first:
+                    _refuse_unstorable(strategy, learner.strategy_state)
                 if log.checkpoint_due(learner.next_round):
                     log.checkpoint(learner.as_state(), learner.next_round)
                 if every and learner.next_round % every == 0:
