@@ -26,6 +26,7 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
+    Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     ValidationError,
@@ -171,7 +172,7 @@ class Component(Table):
     """A record of some family that a scenario chooses by `kind`."""
 
     family: ClassVar[str]
-    kind: str = ""
+    kind: str = Field("", description="which of the family it is, or module:Class for one of your own")
 
     @model_validator(mode="before")
     @classmethod

@@ -52,6 +52,10 @@ class RunError(FdsimError):
     """The run could not continue."""
 
 
+class CallbackError(RunError):
+    """A callback of the user's own raised an error."""
+
+
 class NumericalError(RunError):
     """Training gave NaN or infinity."""
 

@@ -1,72 +1,29 @@
-"""The progress of a run: live bars on a terminal, plain lines elsewhere, nothing in tests."""
+"""The progress of a run: live bars on a terminal and in notebooks, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Protocol
+from html import escape
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fdsim.telemetry.callback import Callback
 from fdsim.trace import Cause, Outcome, Trace, TraceRound
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fdsim.prepare import Prepared
+    from fdsim.scenario import Scenario
     from fdsim.telemetry.schema import RoundRow
-
-
-class Progress(Protocol):
-    """Is called at the moments of a run that someone may want to see."""
-
-    def fleet_starts(self, prepared: Prepared) -> None: ...
-    def fleet_time(self, t_s: float) -> None: ...
-    def fleet_part(self, frac: float, simulated_to_s: float | None) -> None: ...
-    def trace_round(self, trace_round: TraceRound) -> None: ...
-    def fleet_ends(self, trace: Trace) -> None: ...
-    def strategy_starts(self, label: str, next_round: int) -> None: ...
-    def round_ends(self, label: str, row: RoundRow) -> None: ...
-    def strategy_ends(self, label: str) -> None: ...
-    def strategy_fails(self, label: str, message: str) -> None: ...
-
-
-class Silent:
-    """Shows nothing."""
-
-    def fleet_starts(self, prepared: Prepared) -> None:
-        return
-
-    def fleet_time(self, t_s: float) -> None:
-        return
-
-    def fleet_part(self, frac: float, simulated_to_s: float | None) -> None:
-        return
-
-    def trace_round(self, trace_round: TraceRound) -> None:
-        return
-
-    def fleet_ends(self, trace: Trace) -> None:
-        return
-
-    def strategy_starts(self, label: str, next_round: int) -> None:
-        return
-
-    def round_ends(self, label: str, row: RoundRow) -> None:
-        return
-
-    def strategy_ends(self, label: str) -> None:
-        return
-
-    def strategy_fails(self, label: str, message: str) -> None:
-        return
 
 
 #: Where output is piped or logged, a step that takes longer than this reports its progress.
 _QUIET_S = 10.0
 
 
-class Terminal:
+class Terminal(Callback):
     """Shows bars that move on a terminal, and one plain line per step where output is piped or logged."""
 
     def __init__(self, console: Console, rounds: int) -> None:
@@ -104,19 +61,19 @@ class Terminal:
             self._said_s = time.perf_counter()
             self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def fleet_starts(self, prepared: Prepared) -> None:
+    def trace_begin(self, scenario: Scenario) -> None:
         """Open the fleet's bar."""
         self._began_s = time.perf_counter()
-        source = "fleet" if prepared.scenario.fleet else "participation"
-        self._say(f"{source}: {prepared.scenario.clients} clients, {self._rounds} rounds")
+        source = "fleet" if scenario.fleet else "participation"
+        self._say(f"{source}: {scenario.clients} clients, {self._rounds} rounds")
         if self._task is not None:
             self._bars.update(self._task, description=source, visible=True)
 
-    def fleet_time(self, t_s: float) -> None:
+    def trace_time(self, t_s: float) -> None:
         """Take the simulated time."""
         self._t_s = t_s
 
-    def fleet_part(self, frac: float, simulated_to_s: float | None) -> None:
+    def trace_part(self, frac: float, simulated_to_s: float | None) -> None:
         """Report how much of a large fleet is built, or is simulated up to a time ahead of the clock."""
         done = "built" if simulated_to_s is None else f"simulated to {_clock(simulated_to_s)}"
         self._note(f"{frac:.0%} of the fleet {done}")
@@ -143,11 +100,11 @@ class Terminal:
         worst = ", ".join(Cause(code).name for code, _ in self._causes.most_common(2) if code >= 0)
         return f"{_clock(self._t_s)}  {rate:.0%} dropped{': ' + worst if worst else ''}"
 
-    def fleet_ends(self, trace: Trace) -> None:
+    def trace_end(self, trace: Trace) -> None:
         """Close the fleet's bar."""
         self._say(f"  {self._fleet_note()}  ({time.perf_counter() - self._began_s:.1f} s)")
 
-    def strategy_starts(self, label: str, next_round: int) -> None:
+    def strategy_begin(self, label: str, next_round: int) -> None:
         """Open a strategy's bar."""
         self._began_s, self._last = time.perf_counter(), None
         if self._live:
@@ -155,7 +112,7 @@ class Terminal:
         elif next_round:
             self._say(f"{label}: continues from round {next_round}")
 
-    def round_ends(self, label: str, row: RoundRow) -> None:
+    def round_end(self, label: str, row: RoundRow) -> None:
         """Move the strategy's bar."""
         if row.test_accuracy is not None:
             self._last = row
@@ -165,15 +122,81 @@ class Terminal:
     def _accuracy(self) -> str:
         return "" if self._last is None else f"accuracy {self._last.test_accuracy:.3f}"
 
-    def strategy_ends(self, label: str) -> None:
-        """Close the strategy's bar."""
-        self._say(f"{label}: {self._accuracy()}  ({time.perf_counter() - self._began_s:.1f} s)")
-
-    def strategy_fails(self, label: str, message: str) -> None:
-        """Report that a strategy failed."""
+    def strategy_end(self, label: str, problem: str | None) -> None:
+        """Close the strategy's bar, or report that the strategy failed."""
+        if problem is None:
+            self._say(f"{label}: {self._accuracy()}  ({time.perf_counter() - self._began_s:.1f} s)")
+            return
         self._console.print(
-            f"{label}: failed: {message}", markup=False, highlight=False, soft_wrap=True, style="red"
+            f"{label}: failed: {problem}", markup=False, highlight=False, soft_wrap=True, style="red"
         )
+
+
+#: A notebook's bars are drawn again at most this often, s.
+_REDRAWN_S = 0.1
+
+
+class NotebookBars(Callback):
+    """Shows a bar for the fleet and one per strategy in a notebook, as HTML that is replaced while the run goes on."""
+
+    def __init__(self, rounds: int) -> None:
+        self._rounds = rounds
+        #: name → (rounds done, note), in the order in which they began.
+        self._bars: dict[str, tuple[int, str]] = {}
+        self._shown: Any = None
+        self._drawn_s = 0.0
+
+    def html(self) -> str:
+        """Return the bars as HTML."""
+        rows = []
+        for name, (done, note) in self._bars.items():
+            bar = f'<progress value="{done}" max="{self._rounds}" style="width:16em"></progress>'
+            cells = (escape(name), bar, f"{done}/{self._rounds}", escape(note))
+            rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+        return f"<table>{''.join(rows)}</table>"
+
+    def _set(self, name: str, done: int, note: str, *, now: bool = False) -> None:
+        from IPython.display import HTML, display
+
+        self._bars[name] = done, note
+        if not now and time.perf_counter() - self._drawn_s < _REDRAWN_S:
+            return
+        self._drawn_s = time.perf_counter()
+        if self._shown is None:
+            self._shown = display(HTML(self.html()), display_id=True)
+        else:
+            self._shown.update(HTML(self.html()))
+
+    def trace_begin(self, scenario: Scenario) -> None:
+        """Open the fleet's bar."""
+        self._set("fleet", 0, "", now=True)
+
+    def trace_part(self, frac: float, simulated_to_s: float | None) -> None:
+        """Report how much of a large fleet is built or simulated ahead."""
+        done = "built" if simulated_to_s is None else f"simulated to {_clock(simulated_to_s)}"
+        self._set("fleet", self._bars["fleet"][0], f"{frac:.0%} of the fleet {done}")
+
+    def trace_round(self, trace_round: TraceRound) -> None:
+        """Move the fleet's bar."""
+        self._set("fleet", trace_round.round + 1, _clock(trace_round.round_end_s))
+
+    def trace_end(self, trace: Trace) -> None:
+        """Fill the fleet's bar."""
+        self._set("fleet", trace.rounds, self._bars["fleet"][1], now=True)
+
+    def strategy_begin(self, label: str, next_round: int) -> None:
+        """Open a strategy's bar."""
+        self._set(label, next_round, "", now=True)
+
+    def round_end(self, label: str, row: RoundRow) -> None:
+        """Move the strategy's bar."""
+        note = self._bars[label][1] if row.test_accuracy is None else f"accuracy {row.test_accuracy:.3f}"
+        self._set(label, row.round + 1, note)
+
+    def strategy_end(self, label: str, problem: str | None) -> None:
+        """Fill the strategy's bar, or say why it failed."""
+        done, note = self._bars[label]
+        self._set(label, done, note if problem is None else f"failed: {problem}", now=True)
 
 
 def _clock(t_s: float) -> str:

@@ -24,10 +24,11 @@ LAYERS: list[set[str]] = [
     {"scenario"},
     {"prepare"},
     {"progress", "distributed"},
-    {"run"},
+    {"pipeline"},
     {"studies", "bench"},
     {"comparison", "inspect"},
     {"report"},
+    {"api"},
     {"cli"},
     {"__main__"},
 ]
@@ -36,7 +37,12 @@ LAYERS: list[set[str]] = [
 ALLOWED = {
     # A run's scenario is read when somebody asks for it; everything else about a run is read without.
     ("telemetry.reader", "scenario"),
+    # A run's methods in a notebook: its summary, its figures and its page, each made when somebody asks for it.
+    ("telemetry.reader", "inspect"),
+    ("telemetry.reader", "report"),
     # The scenario that a run folder writes down: for annotations only.
+    ("telemetry.callback", "scenario"),
+    ("telemetry.tensorboard", "scenario"),
     ("telemetry.folder", "scenario"),
     ("telemetry.scenario_keys", "scenario"),
 }

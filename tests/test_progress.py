@@ -25,6 +25,6 @@ def test_piped_output_says_how_far_a_long_step_is(
     out = io.StringIO()
     with progress.Terminal(Console(file=out, width=120), rounds=3) as shown:
         shown._say("")
-        shown.fleet_part(0.4, None)
-        shown.fleet_part(0.8, 91_800.0)
+        shown.trace_part(0.4, None)
+        shown.trace_part(0.8, 91_800.0)
     assert out.getvalue() == "\n" + expected

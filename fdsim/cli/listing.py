@@ -1,4 +1,4 @@
-"""`fdsim list …`: the kinds, profiles, scenarios, runs and columns there are."""
+"""`fdsim list …`: the kinds, keys, profiles, scenarios, runs and columns there are."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="List kinds, profiles, scenarios, runs and columns.", no_args_is_help=True)
+app = typer.Typer(help="List kinds, keys, profiles, scenarios, runs and columns.", no_args_is_help=True)
 
 
 @app.command()
@@ -28,6 +28,58 @@ def kinds(
         keys = [key for key in find(name, kind).model_fields if key not in ("kind", "name")]
         table.add_row(name, kind, line, ", ".join(keys))
     Console().print(table)
+
+
+@app.command()
+def keys(
+    table: Annotated[
+        str | None,
+        typer.Argument(metavar="TABLE", help="server, fleet, telemetry, battery, study, …; by default all."),
+    ] = None,
+) -> None:
+    """List the keys of a scenario: type, default, unit and meaning, by table and by kind."""
+    import shutil
+    import textwrap
+
+    from fdsim.catalogue import nearest
+    from fdsim.errors import ScenarioError
+    from fdsim.scenario.reference import key_tables, tables_of
+    from fdsim.studies.study_file import StudyTable
+
+    known = [*key_tables(), *tables_of(StudyTable, "study")]
+    shown = [t for t in known if table is None or _is_or_within(t.name, table)]
+    if not shown:
+        names = list(dict.fromkeys(t.name.split(" ")[0] for t in known if t.name))
+        raise ScenarioError("list keys", f"no table called '{table}'" + nearest(str(table), names))
+    width = max(40, shutil.get_terminal_size((100, 24)).columns)
+
+    def say(text: str, indent: int) -> None:
+        # Whole words on as many lines as they need: a reference that is cut is none.
+        filled = textwrap.fill(
+            text,
+            width,
+            initial_indent=" " * indent,
+            subsequent_indent=" " * (indent + 2),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        typer.echo(filled)
+
+    for each in shown:
+        say(f"[{each.name or 'at the top'}]  {each.about}", 0)
+        for key in each.keys:
+            default = f" = {key.default}" if key.default else " (required)" if key.required else ""
+            unit = f", {key.unit}" if key.unit else ""
+            say(f"{key.name}{default}: {key.type}{unit}", 2)
+            say(key.meaning, 6)
+        typer.echo("")
+
+
+def _is_or_within(name: str, wanted: str) -> bool:
+    """Whether a table is the wanted one, one inside it, or a kind of the wanted family."""
+    return (
+        name == wanted or name.startswith((f"{wanted}.", f"{wanted} ")) or (not name and wanted == "scenario")
+    )
 
 
 @app.command()
@@ -76,7 +128,9 @@ def scenarios(folder: Annotated[Path, typer.Argument(help="Folder to search.")] 
         )
     table = Table("file", "asks", title="scenarios", title_justify="left")
     for path in sorted(folder.rglob("*.toml")):
-        head = path.read_text(encoding="utf-8").split("\n", 1)[0]
+        lines = path.read_text(encoding="utf-8").split("\n")
+        # The first line may name the schema, for editors.
+        head = lines[1] if lines[0].startswith("#:") and len(lines) > 1 else lines[0]
         table.add_row(str(path), head.lstrip("# ").strip())
     Console().print(table)
 

@@ -11,11 +11,15 @@ import typer
 from fdsim.errors import InputError
 
 _FILES = {"scenario.toml": "scenario.toml", "my_models.py": "my_models.py.txt"}
+#: What the first line of the scenario names, for editors that complete and check TOML.
+_SCHEMA = "scenario.schema.json"
 
 
 def new(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to create.")]) -> None:
     """Create a folder with a commented scenario and a device model of your own to start from."""
-    for name in _FILES:
+    from fdsim.cli.schema import schema_text
+
+    for name in (*_FILES, _SCHEMA):
         if (folder / name).exists():
             raise InputError(
                 str(folder / name), "already exists", "choose another folder; nothing was written"
@@ -25,6 +29,7 @@ def new(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to cr
         for name, template in _FILES.items():
             text = resources.files("fdsim.cli").joinpath("templates", template).read_text(encoding="utf-8")
             (folder / name).write_text(text, encoding="utf-8")
+        (folder / _SCHEMA).write_text(schema_text("scenario"), encoding="utf-8")
     except OSError as error:
         raise InputError(
             str(folder), f"cannot be written ({error.strerror})", "choose another folder"

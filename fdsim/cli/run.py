@@ -43,8 +43,8 @@ def run(
     from rich.console import Console
 
     from fdsim.inspect.summary import print_summary
+    from fdsim.pipeline import RunChoices, run_scenario
     from fdsim.progress import Terminal
-    from fdsim.run import RunChoices, run_scenario
     from fdsim.scenario import load_scenario
     from fdsim.telemetry.reader import open_run
 
@@ -56,7 +56,7 @@ def run(
     console = Console()
     try:
         with termination_as_interrupt(), Terminal(console, loaded.rounds) as progress:
-            run_scenario(loaded, folder, choices, progress=progress)
+            run_scenario(loaded, folder, choices, callbacks=[progress])
     except KeyboardInterrupt:
         print(f"Interrupted. Resume with: {_resuming(scenario, out, sets)}", file=sys.stderr)
         raise

@@ -28,14 +28,14 @@ def make(
     """Simulate the fleet only and write its trace."""
     from rich.console import Console
 
+    from fdsim.pipeline import simulate_trace
     from fdsim.prepare import prepare
     from fdsim.progress import Terminal
-    from fdsim.run import make_trace
     from fdsim.scenario import load_scenario
 
     loaded = load_scenario(scenario, sets or [], code=trust(no_code))
     with Terminal(Console(), loaded.rounds) as progress:
-        trace = make_trace(prepare(loaded), out, progress, reference=reference)
+        trace = simulate_trace(prepare(loaded), out, progress, reference=reference)
     typer.echo(f"{out}: {trace.clients} clients, {trace.rounds} rounds, hash {trace.content_hash}")
 
 

@@ -104,8 +104,8 @@ class Synthetic(DataSource):
         (1, 16, 16), description="channels, height, width"
     )
     classes: int = Field(10, ge=2, description="labels")
-    train_samples: PositiveInt = 5000
-    test_samples: PositiveInt = 1000
+    train_samples: PositiveInt = Field(5000, description="samples of the train set")
+    test_samples: PositiveInt = Field(1000, description="samples of the test set")
     noise: NonNegativeFloat = Field(0.5, description="standard deviation of the noise; patterns have about 1")
     data_seed: NonNegativeInt = Field(
         0, description="seed of the patterns; independent of the scenario's seed"

@@ -66,9 +66,9 @@ class Iid(Partition):
 class Clustered(Partition):
     """Clusters of clients own disjoint labels; a client draws from its cluster's labels (the paper's clustered setting)."""
 
-    clusters: PositiveInt = 5
-    labels_per_cluster: PositiveInt = 2
-    samples_per_client: PositiveInt = 200
+    clusters: PositiveInt = Field(5, description="clusters of clients whose data are alike")
+    labels_per_cluster: PositiveInt = Field(2, description="labels that the clients of a cluster hold")
+    samples_per_client: PositiveInt = Field(200, description="samples that each client holds")
     shuffle_labels: bool = Field(
         False, description="draw which labels a cluster owns instead of taking them in order"
     )
@@ -143,7 +143,7 @@ class Shards(Partition):
 class Dirichlet(Partition):
     """Label proportions drawn from a Dirichlet distribution: a small alpha gives each client few labels."""
 
-    alpha: PositiveFloat = 0.5
+    alpha: PositiveFloat = Field(0.5, description="if small, a client holds few labels; if large, all alike")
     min_samples: PositiveInt = Field(1, description="minimum samples per client")
 
     def divide(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> Division:

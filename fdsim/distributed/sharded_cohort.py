@@ -76,6 +76,10 @@ class ShardedCohort:
         """Evaluate parameters [P] on the test set."""
         return self._home.evaluate(params)
 
+    def named(self, params: Tensor) -> dict[str, Tensor]:
+        """Return parameters [P] as the net's state dict, on the host."""
+        return self._home.named(params)
+
     def learning_rate(self, round_index: int) -> float:
         """Return η_L of a round."""
         return self._home.learning_rate(round_index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from itertools import islice
@@ -12,10 +13,10 @@ from rich.console import Console
 from rich.table import Table
 
 from fdsim.catalogue import OwnCode
+from fdsim.pipeline import participation_rounds
 from fdsim.prepare import Prepared, prepare
-from fdsim.progress import Silent
-from fdsim.run import participation_rounds
-from fdsim.scenario import load_scenario
+from fdsim.scenario import Scenario, load_scenario
+from fdsim.telemetry.callback import Callback
 from fdsim.trace import Cause, Outcome, TraceRound
 
 
@@ -24,16 +25,46 @@ def explain_scenario(path: Path, overrides: list[str], rounds: int, *, code: Own
     prepared = prepare(load_scenario(path, overrides, code=code))
     console = Console()
     began_s = time.perf_counter()
-    trace = list(islice(participation_rounds(prepared, Silent()), rounds))
+    trace = list(islice(participation_rounds(prepared, Callback()), rounds))
     fleet_s_per_round = (time.perf_counter() - began_s) / len(trace)
     table = Table(show_header=False, title=f"{prepared.scenario.name}: forecast", title_justify="left")
     for name, value in {
         **_task_lines(prepared),
         **_dropout_lines(trace),
+        **_deadline_lines(prepared.scenario, trace),
         **_cost_lines(prepared, trace, fleet_s_per_round),
     }.items():
         table.add_row(name, value)
     console.print(table)
+    for doubt in doubts(prepared.scenario):
+        console.print(f"warning: {doubt}", markup=False, highlight=False, soft_wrap=True)
+
+
+def doubts(scenario: Scenario) -> list[str]:
+    """Return what is allowed in a scenario but can hardly be meant."""
+    found, server = [], scenario.server
+    if scenario.fleet:
+        target = server.selection.target(scenario.clients)
+        wanted = math.ceil(server.over_selection * target - 1e-9)
+        if wanted > scenario.clients and server.over_selection > 1:
+            found.append(
+                f"server.over_selection: {server.over_selection:g} × {target} asks for {wanted} clients, "
+                f"there are {scenario.clients}; every round selects all of them"
+            )
+    return found
+
+
+def _deadline_lines(scenario: Scenario, trace: list[TraceRound]) -> dict[str, str]:
+    """Say when the deadline decides nothing: nobody in the forecast was cut off by it."""
+    if not scenario.fleet or any((r.cause == Cause.deadline).any() for r in trace):
+        return {}
+    took_s = [
+        float((r.end_s - r.round_start_s)[r.outcome == Outcome.completed].max(initial=0.0)) for r in trace
+    ]
+    return {
+        "deadline": f"{scenario.server.deadline_s:g} s never binds in the first {len(trace)} rounds: the slowest client "
+        f"took {max(took_s, default=0.0):.3g} s"
+    }
 
 
 def _task_lines(prepared: Prepared) -> dict[str, str]:

@@ -104,8 +104,8 @@ def compare_with_reference(
 def verify_reference(path: Path | str, *, code: Path | None = None) -> ReferenceComparison:
     """Simulate a run's fleet by the reference model and compare the run's trace with it; `code` as in `verify_run`."""
     from fdsim.inspect.verify import check_hashes, trusted_scenario
+    from fdsim.pipeline import reference_rounds
     from fdsim.prepare import prepare
-    from fdsim.run import reference_rounds
     from fdsim.telemetry.reader import open_run
 
     run = open_run(path)

@@ -211,7 +211,7 @@ def _changed(run: Run) -> Iterator[str]:
 
 
 def _compare_all(run: Run, scenario: Scenario, tolerance: float) -> Difference | None:
-    from fdsim.run import RunChoices, run_scenario
+    from fdsim.pipeline import RunChoices, run_scenario
 
     with tempfile.TemporaryDirectory(prefix="fdsim-verify-") as folder:
         again = run_scenario(scenario, Path(folder) / "again", RunChoices(device=run.manifest["accelerator"]))
@@ -219,14 +219,14 @@ def _compare_all(run: Run, scenario: Scenario, tolerance: float) -> Difference |
 
 
 def _compare_first_rounds(run: Run, scenario: Scenario, tolerance: float) -> tuple[int, Difference | None]:
+    from fdsim.pipeline import participation_rounds
     from fdsim.prepare import prepare
-    from fdsim.progress import Silent
-    from fdsim.run import participation_rounds
+    from fdsim.telemetry.callback import Callback
     from fdsim.trace import open_trace, to_table
 
     prepared = prepare(scenario)
     rounds = min(QUICK_ROUNDS, int(run.manifest["rounds"]))
-    again = to_table(islice(participation_rounds(prepared, Silent()), rounds)).to_pandas()
+    again = to_table(islice(participation_rounds(prepared, Callback()), rounds)).to_pandas()
     found = first_difference("trace", run.read("trace", rounds=(0, rounds - 1)), again, tolerance=tolerance)
     if found is not None:
         return rounds, found

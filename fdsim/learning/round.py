@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fdsim.errors import NumericalError
+from fdsim.errors import NumericalError, RunError
 from fdsim.learning.counterfactual import Counterfactual, SubstitutionError, add_weighted_
 from fdsim.learning.similarity import PairScores, UpdateComparer, pair_scores
 from fdsim.learning.stopwatch import Stopwatch
 from fdsim.learning.trainer import Chunk, Digest, DigestingTrainer, DigestRequest
-from fdsim.strategies.base import Blend, Cohort, Federation, Strategy
+from fdsim.strategies.base import Blend, Cohort, Federation, Strategy, where_defined
 from fdsim.trace import Cause, Phase, TraceRound
 
 if TYPE_CHECKING:
@@ -65,8 +65,39 @@ def cohort_of(strategy: Strategy, federation: Federation, trace_round: TraceRoun
         missing=np.setdiff1d(selected, active),
         client_weight=weight / total if total > 0 else weight,
         params=params,
+        seed=federation.seed,
         work_frac=work_frac,
     )
+
+
+def check_blend(strategy: Strategy, cohort: Cohort, blend: Blend) -> None:
+    """Raise an error that names strategy, file and shape when a blend does not fit its cohort."""
+    active, missing = len(cohort.active), len(cohort.missing)
+    if not isinstance(blend, Blend):
+        raise _misfit(strategy, f"returned a {type(blend).__name__} and not a Blend")
+    for name, wanted, per in (
+        ("weights", active, "active client"),
+        ("stand_in", missing, "missing client"),
+        ("similarity", missing, "missing client"),
+    ):
+        shape = np.shape(getattr(blend, name))
+        if shape != (wanted,):
+            told = f"{name} has shape {list(shape)}, one number per {per} would be [{wanted}]"
+            raise _misfit(strategy, f"{told} (round {cohort.round_index})")
+    if blend.correction is not None and blend.correction.shape != cohort.params.shape:
+        told = f"correction has shape {list(blend.correction.shape)}, the parameters have {list(cohort.params.shape)}"
+        raise _misfit(strategy, f"{told} (round {cohort.round_index})")
+    if not np.isfinite(blend.weights).all():
+        raise _misfit(strategy, f"weights are not all finite (round {cohort.round_index})")
+    strangers = np.setdiff1d(blend.stand_in[blend.stand_in >= 0], cohort.active)
+    if len(strangers):
+        raise _misfit(
+            strategy, f"client {int(strangers[0])} stands in but is not active (round {cohort.round_index})"
+        )
+
+
+def _misfit(strategy: Strategy, problem: str) -> RunError:
+    return RunError(f"strategy '{strategy.label}', {where_defined(strategy)}: blend: {problem}")
 
 
 class Round:
@@ -94,6 +125,7 @@ class Round:
         with self.watch.on("blend"):
             if len(cohort.active):
                 self._blend = strategy.blend(self._state, cohort)
+                check_blend(strategy, cohort, self._blend)
                 if comparer is not None:
                     self._wanted = strategy.pairs(self._state, cohort)
                     comparer.begin(cohort.round_index, self._wanted, len(cohort.active))

@@ -46,7 +46,7 @@ class Plain(ServerOptimiser):
 class Momentum(ServerOptimiser):
     """Heavy-ball momentum on the server (FedAvgM): v ← β·v + update, w ← w + η·v."""
 
-    momentum: NonNegativeFloat = Field(0.9, lt=1.0)
+    momentum: NonNegativeFloat = Field(0.9, lt=1.0, description="part of the last step that is kept")
 
     def start(self, parameters: int, accelerator: torch.device, dtype: torch.dtype) -> State:
         import torch
@@ -87,7 +87,7 @@ class Adaptive(ServerOptimiser):
 class FedAdam(Adaptive):
     """Adam on the server: the second moment is a running mean."""
 
-    beta2: NonNegativeFloat = Field(0.99, lt=1.0)
+    beta2: NonNegativeFloat = Field(0.99, lt=1.0, description="decay of the second moment")
 
     def second(self, squared: torch.Tensor, moment: torch.Tensor) -> torch.Tensor:
         return self.beta2 * moment + (1.0 - self.beta2) * squared
@@ -96,7 +96,7 @@ class FedAdam(Adaptive):
 class FedYogi(Adaptive):
     """Yogi on the server: the second moment moves by at most (1 − β₂)·update²."""
 
-    beta2: NonNegativeFloat = Field(0.99, lt=1.0)
+    beta2: NonNegativeFloat = Field(0.99, lt=1.0, description="decay of the second moment")
 
     def second(self, squared: torch.Tensor, moment: torch.Tensor) -> torch.Tensor:
         return moment - (1.0 - self.beta2) * squared * (moment - squared).sign()

@@ -73,6 +73,9 @@ class Trainer(Protocol):
     def evaluate(self, params: Tensor) -> Evaluation:
         """Evaluate parameters [P] on the test set."""
 
+    def named(self, params: Tensor) -> dict[str, Tensor]:
+        """Return parameters [P] as the net's state dict, on the host."""
+
     def learning_rate(self, round_index: int) -> float:
         """Return the local learning rate η_L of a round."""
 

@@ -95,9 +95,9 @@ class Periodic(MaskedParticipation):
 class Absence(Table):
     """The rounds that one client drops out of, first and last included."""
 
-    client: NonNegativeInt
-    from_round: NonNegativeInt
-    to_round: NonNegativeInt
+    client: NonNegativeInt = Field(description="the client that is missing")
+    from_round: NonNegativeInt = Field(description="the first round it is missing from")
+    to_round: NonNegativeInt = Field(description="the last round it is missing from")
 
     @model_validator(mode="after")
     def _forwards(self) -> Absence:

@@ -30,19 +30,28 @@ class Layers:
         return str(self.texts[0][0])
 
 
-def read_layers(path: Path) -> Layers:
-    """Read a file and everything it extends; the nearer layer wins, tables merge, lists are replaced."""
+#: What stands for the file's name in messages about a text that is in no file.
+TEXT = Path("scenario text")
+
+
+def read_layers(path: Path, text: str | None = None) -> Layers:
+    """Read a file and everything it extends; the nearer layer wins, tables merge, lists are replaced.
+
+    With `text`, that is read in place of the file; what it extends is looked for in the current folder.
+    """
     tables: dict[str, Any] = {}
     texts: list[tuple[Path, str]] = []
     seen: list[Path] = []
     current: Path | None = path
+    given = text
     while current is not None:
         if current.resolve() in seen:
             raise ScenarioError(
                 str(current), "extends itself, directly or through others", "break the circle of extends"
             )
         seen.append(current.resolve())
-        text = _read(current, texts[-1][0] if texts else None)
+        text = _read(current, texts[-1][0] if texts else None) if given is None else given
+        given = None
         layer = _parse(current, text)
         texts.append((current, text))
         base = layer.pop("extends", None)

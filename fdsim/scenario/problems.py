@@ -1,4 +1,4 @@
-"""What is wrong with a scenario, in one paragraph: place, problem and remedy of each error."""
+"""What is wrong with a scenario: place, problem and remedy of each error, one a line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from fdsim.catalogue import NestedError, nearest
 from fdsim.errors import ScenarioError
 from fdsim.scenario.file import Layers
 
-_MOST_SHOWN = 5
 _COMPARED = {
     "greater_than": ("gt", "must be greater than"),
     "greater_than_equal": ("ge", "must be at least"),
@@ -41,16 +40,21 @@ Location = tuple[str | int, ...]
 def scenario_error(
     error: ValidationError, model: type[BaseModel], source: Layers | str, overrides: Sequence[str]
 ) -> ScenarioError:
-    """Return a pydantic error as one readable paragraph."""
-    problems: list[str] = []
-    for loc, detail, owner in _flat(error, model, ()):
+    """Return a pydantic error as one readable line, or as one line for each of several problems."""
+    found: dict[str, str] = {}
+    flat = list(_flat(error, model, ()))
+    for loc, detail, owner in flat:
+        # A list whose only entry is wrong is not too short besides.
+        if detail["type"] == "too_short" and any(other[: len(loc)] == loc != other for other, _, _ in flat):
+            continue
         text = f"{_key(loc)}: {_problem(detail, owner)}" if loc else _problem(detail, owner)
-        if text not in problems:
-            problems.append(text)
-    first_loc = next(iter(_flat(error, model, ())))[0]
-    place = _place(first_loc, source, overrides)
-    more = f" (and {len(problems) - _MOST_SHOWN} more)" if len(problems) > _MOST_SHOWN else ""
-    return ScenarioError(place, "; ".join(problems[:_MOST_SHOWN]) + more)
+        found.setdefault(text, _place(loc, source, overrides))
+    if len(found) == 1:
+        text, place = next(iter(found.items()))
+        return ScenarioError(place, text)
+    whole = source if isinstance(source, str) else str(source.texts[0][0])
+    lines = "".join(f"\n  {place}: {text}" for text, place in found.items())
+    return ScenarioError(whole, f"{len(found)} problems:{lines}")
 
 
 def _place(loc: Location, source: Layers | str, overrides: Sequence[str]) -> str:

@@ -1,11 +1,18 @@
-"""The JSON Schema of scenario files, with the kinds of every family, for editors that complete and check TOML."""
+"""The JSON Schema of scenario files, with the kinds of every family, for editors that complete and check TOML.
+
+An editor sees one file, and the reader the joined whole: a group of devices overrides parts of its profile, a file
+those of the one it extends. So the schema asks only for what no other layer can give; `fdsim validate` checks the rest.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fdsim.catalogue import MENU, find
+from fdsim.catalogue import MENU, find, first_line
 from fdsim.scenario import Scenario
+
+#: Tables that stand in lists, which replace one another as a whole: what they require must be in the file.
+_WHOLE = {"Cell": None, "Outage": None, "Absence": None, "DeviceGroup": ["count"]}
 
 
 def scenario_schema() -> dict[str, Any]:
@@ -20,26 +27,47 @@ def scenario_schema() -> dict[str, Any]:
     }
     # A file that extends another may leave anything out; the reader checks the joined whole.
     schema.pop("required", None)
+    for name, table in definitions.items():
+        if name not in _WHOLE:
+            table.pop("required", None)
+        elif _WHOLE[name] is not None:
+            table["required"] = _WHOLE[name]
+    _allow_bare_kind(definitions["Training"]["properties"]["schedule"])
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_with_references(schema)}
+
+
+def _allow_bare_kind(chosen: dict[str, Any]) -> None:
+    """Accept `schedule = "constant"` beside `schedule = { kind = "constant" }`."""
+    kinds = sorted(chosen.pop("discriminator")["mapping"])
+    chosen["anyOf"] = [*chosen.pop("oneOf"), {"enum": kinds}]
 
 
 def _family(family: str, definitions: dict[str, Any]) -> dict[str, Any]:
     kinds: list[dict[str, Any]] = []
     for kind in MENU[family]:
-        table = find(family, kind).model_json_schema()
+        component = find(family, kind)
+        table = component.model_json_schema()
         definitions.update(table.pop("$defs", {}))
-        table.setdefault("properties", {})["kind"] = {"const": kind}
-        table["required"] = sorted({*table.get("required", []), "kind"})
+        table.setdefault("properties", {})["kind"] = {"const": kind, "description": first_line(component)}
+        table["required"] = ["kind"]
         kinds.append(table)
+    article = "an" if family[0] in "aeiou" else "a"
     own = {
         "type": "object",
-        "title": f"a {family} of your own",
-        "properties": {"kind": {"type": "string", "pattern": r"^[\w.]+:\w+$"}},
+        "title": f"{article} {family} of your own",
+        "properties": {
+            "kind": {
+                "type": "string",
+                "pattern": r"^[\w.]+:\w+$",
+                "description": "module:Class; found in the current folder, beside the scenario, or installed",
+            }
+        },
         "required": ["kind"],
     }
     # A fleet group or an extending file may override single keys without naming the kind again.
-    part = {"type": "object", "title": f"part of a {family}", "not": {"required": ["kind"]}}
-    return {"anyOf": [*kinds, {"enum": sorted(MENU[family])}, own, part]}
+    part = {"type": "object", "title": f"part of {article} {family}", "not": {"required": ["kind"]}}
+    words = {"enum": sorted(MENU[family]), "description": "a kind with its defaults"}
+    return {"anyOf": [*kinds, words, own, part]}
 
 
 def _with_references(node: Any) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,38 +23,64 @@ from fdsim.data.datasets import DataSource
 from fdsim.devices.config.fleet import DeviceGroup
 from fdsim.devices.config.outages import Cell, Outage
 from fdsim.devices.config.server import Server
+from fdsim.errors import ScenarioError
 from fdsim.learning.config.acceleration import Acceleration
 from fdsim.learning.config.training import Training
 from fdsim.learning.nets.library import Net
 from fdsim.participation.base import Participation
-from fdsim.scenario.file import override, read_layers
+from fdsim.scenario.file import TEXT, Layers, override, read_layers, with_value
 from fdsim.scenario.problems import scenario_error
 from fdsim.strategies.base import Strategy
 from fdsim.telemetry.config import Telemetry
 
 
 class Scenario(Table):
-    """One run: a fleet (or another source of participation), a learning task, and the strategies to compare on it."""
+    """One run: a fleet (or another source of participation), a learning task, and the strategies to compare on it.
+
+    Its fields are the keys of a scenario file; parts are tables, or objects of the families' classes:
+
+        fdsim.Scenario(
+            name="mine",
+            rounds=20,
+            data={"kind": "digits", "partition": {"kind": "clustered"}},
+            net={"kind": "mlp"},
+            training={"local_epochs": 2, "batch_size": 10, "learning_rate": 0.1},
+            fleet=[{"profile": "midrange_phone", "count": 20}],
+            strategies=[{"kind": "fdms"}, {"kind": "dropout"}],
+        )
+    """
 
     name: PlainName = Field(min_length=1, max_length=100, description="names the run folder, runs/<name>")
     seed: NonNegativeInt = Field(default=0, description="every random stream of the run is derived from it")
-    rounds: PositiveInt
+    rounds: PositiveInt = Field(description="rounds of learning")
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = Field(
         default=None,
         description="test accuracy for 'rounds to target'; by default 95 % of the best final accuracy",
     )
-    data: Annotated[DataSource, Chosen("data")]
-    net: Annotated[Net, Chosen("net")]
-    training: Training
-    server: Server = Server()
-    fleet: tuple[DeviceGroup, ...] = ()
-    participation: Annotated[Participation | None, Chosen("participation", optional=True)] = None
-    coupling: Coupling = "random"
-    cells: tuple[Cell, ...] = ()
-    outages: tuple[Outage, ...] = ()
-    strategies: tuple[Annotated[Strategy, Chosen("strategy")], ...] = Field(min_length=1)
-    acceleration: Acceleration = Acceleration()
-    telemetry: Telemetry = Telemetry()
+    data: Annotated[DataSource, Chosen("data")] = Field(
+        description="the data set, and how it is divided among the clients"
+    )
+    net: Annotated[Net, Chosen("net")] = Field(description="the net that is trained")
+    training: Training = Field(description="how clients train and what the server does with their updates")
+    server: Server = Field(default=Server(), description="when rounds happen and whom they select")
+    fleet: tuple[DeviceGroup, ...] = Field(default=(), description="groups of simulated devices")
+    participation: Annotated[Participation | None, Chosen("participation", optional=True)] = Field(
+        default=None, description="who takes part, without devices; in place of [[fleet]]"
+    )
+    coupling: Coupling = Field(default="random", description="which device holds which data")
+    cells: tuple[Cell, ...] = Field(
+        default=(), description="base stations or hot spots whose bandwidth their devices share"
+    )
+    outages: tuple[Outage, ...] = Field(
+        default=(), description="outages of a site, a cell or the whole fleet"
+    )
+    strategies: tuple[Annotated[Strategy, Chosen("strategy")], ...] = Field(
+        min_length=1, description="what stands in for missing updates; each learns on the same trace"
+    )
+    acceleration: Acceleration = Field(
+        default=Acceleration(), description="on what and how training is computed"
+    )
+    telemetry: Telemetry = Field(default=Telemetry(), description="what is recorded, and how often")
 
     @model_validator(mode="after")
     def _one_source_of_participation(self) -> Scenario:
@@ -105,25 +131,58 @@ def hash_of(value: Any) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def load_scenario(
-    path: Path | str, overrides: Sequence[str] = (), *, code: OwnCode | None = None
-) -> Scenario:
-    """Read a scenario file, its `extends` chain and `key=value` overrides.
+#: Where a scenario may come from: a file, TOML text (anything with a line break), tables, or a scenario as it is.
+Source = Path | str | Mapping[str, Any] | Scenario
 
-    `code` says what becomes of kinds named `module:Class`; by default they are imported, from beside the file, the
-    current folder or an installed package.
+
+def load_scenario(
+    source: Source, overrides: Sequence[str] | Mapping[str, Any] = (), *, code: OwnCode | None = None
+) -> Scenario:
+    """Read a scenario from a file (with its `extends` chain), TOML text, a dict, or another scenario.
+
+        fdsim.load_scenario("scenarios/quickstart.toml", {"rounds": 10, "training.batch_size": 20})
+
+    Overrides are a dict of dotted keys, or texts as `--set` takes them: ["rounds=10"]. `code` says what becomes of kinds
+    named `module:Class`; by default they are imported, from beside the file, the current folder or an installed
+    package.
     """
-    path = Path(path)
-    layers = read_layers(path)
-    if code is None or code == OwnCode():
-        # Kinds of the user's own may be beside the scenario; a worker may import them later.
-        import_also_from(path.resolve().parent)
-    tables = override(layers.tables, overrides)
+    layers: Layers | str
+    if isinstance(source, Scenario):
+        if not overrides:
+            return source
+        layers, tables = source.name, source.as_tables()
+    elif isinstance(source, Mapping):
+        layers, tables = "scenario", dict(source)
+    else:
+        in_file = isinstance(source, Path) or "\n" not in source
+        path = Path(source) if in_file else TEXT
+        layers = read_layers(path, None if in_file else str(source))
+        if code is None or code == OwnCode():
+            # Kinds of the user's own may be beside the scenario; a worker may import them later.
+            import_also_from(path.resolve().parent)
+        tables = layers.tables
+    _refuse_study(tables, source)
+    if isinstance(overrides, Mapping):
+        for key, value in overrides.items():
+            tables = with_value(tables, key, value, f"overrides[{key!r}]")
+        shown = [f"{key}={value}" for key, value in overrides.items()]
+    else:
+        tables, shown = override(tables, overrides), list(overrides)
     try:
         with own_code(code):
             return Scenario.model_validate(tables)
     except ValidationError as error:
-        raise scenario_error(error, Scenario, layers, overrides) from None
+        raise scenario_error(error, Scenario, layers, shown) from None
+
+
+def _refuse_study(tables: Mapping[str, Any], source: Source) -> None:
+    if isinstance(tables.get("study"), dict):
+        shown = f"fdsim study {source}" if isinstance(source, Path) else "fdsim study FILE"
+        raise ScenarioError(
+            str(source) if isinstance(source, Path) else "study",
+            "this is a study, many runs, and not a scenario",
+            f"use `{shown}`, or fdsim.run_study in Python",
+        )
 
 
 def parse_scenario(tables: dict[str, Any], place: str = "scenario") -> Scenario:

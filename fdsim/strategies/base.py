@@ -9,6 +9,7 @@ it. Strategies import no torch at module level, so that reading a scenario stays
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -16,6 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from fdsim.catalogue import Component, PlainName
+from fdsim.rng import stream
 
 if TYPE_CHECKING:
     import torch
@@ -65,8 +67,18 @@ class Cohort:
     """[K] each client's weight in this round; sums to 1 over the selected, 0 elsewhere."""
     params: torch.Tensor
     """[P] the global parameters the round starts from."""
+    seed: int = 0
+    """The run's seed, from which `stream` derives random numbers."""
     work_frac: np.ndarray | None = None
     """[S] fraction of the local work behind each active client's update; None when all of it was done."""
+
+    def stream(self, *names: str | int) -> np.random.Generator:
+        """Return the random numbers of this round, a new generator at every call: `cohort.stream().random()`.
+
+        The same seed, round and names give the same numbers, to every strategy and after a resume; so nothing of it
+        is kept in the state. Names tell several uses in one round apart.
+        """
+        return stream(self.seed, "strategy", self.round_index, *names)
 
     @property
     def partial(self) -> np.ndarray:
@@ -165,7 +177,10 @@ class Strategy(Component):
         """Raise an InputError when the strategy cannot run in this federation; called before any training."""
 
     def start(self, federation: Federation) -> State:
-        """Make the state before round 0."""
+        """Make the state before round 0: a dict of numbers, text, arrays and tensors, and lists, tuples and dicts of those.
+
+        Nothing else can be checkpointed, a random generator for one: `Cohort.stream` gives random numbers.
+        """
         return {}
 
     def blend(self, state: State, cohort: Cohort) -> Blend:
@@ -204,6 +219,13 @@ class Strategy(Component):
     def report(self, state: State) -> dict[str, float]:
         """Return the columns of the rounds table that only the strategy can fill."""
         return {}
+
+
+def where_defined(strategy: Strategy) -> str:
+    """Return class and file of a strategy, for messages to whoever wrote it."""
+    module = sys.modules.get(type(strategy).__module__)
+    file = getattr(module, "__file__", None) or type(strategy).__module__
+    return f"{type(strategy).__qualname__} in {file}"
 
 
 def renormalised(cohort: Cohort) -> np.ndarray:

@@ -97,13 +97,13 @@ def _flops(prepared: Prepared) -> float:
 
 def _seconds(prepared: Prepared, device: str | None) -> float:
     """Time a few rounds of the fleet, and one round of training for each strategy."""
+    from fdsim.pipeline import participation_rounds
     from fdsim.prepare import make_task
-    from fdsim.progress import Silent
-    from fdsim.run import participation_rounds
+    from fdsim.telemetry.callback import Callback
 
     rounds = prepared.scenario.rounds
     began_s = time.perf_counter()
-    trace = list(islice(participation_rounds(prepared, Silent()), _TIMED_ROUNDS))
+    trace = list(islice(participation_rounds(prepared, Callback()), _TIMED_ROUNDS))
     fleet_s = (time.perf_counter() - began_s) / max(1, len(trace)) * rounds
     return fleet_s + learning_s(make_task(prepared, device=device), prepared.scenario, trace)
 

@@ -17,7 +17,7 @@ from fdsim.telemetry.lock import LOCK_NAME
 from fdsim.telemetry.manifest import NAME as RUN_MANIFEST
 
 #: Tables that stay at the URL; the driver keeps what comparing runs needs.
-_LARGE = ("clients", "similarity", "events.parquet", "tensorboard")
+_LARGE = ("clients", "similarity", "events.parquet", "models", "tensorboard")
 
 
 def pack(folder: Path, *, without: Iterable[str] = ()) -> bytes:

@@ -38,13 +38,17 @@ Sweep = dict[str, Annotated[list[Any], Field(min_length=1)]]
 class StudyTable(Table):
     """What varies, how often each variant is repeated, and the resources of one run."""
 
-    base: str = ""
+    base: str = Field(
+        default="", description="the scenario file that is varied; keys outside [study] are laid over it"
+    )
     name: PlainName = Field(
         default="",
         max_length=100,
         description="names the study folder, studies/<name>; the file's name if not given",
     )
-    seeds: PositiveInt | Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)] = 1
+    seeds: PositiveInt | Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)] = Field(
+        default=1, description="a number of seeds, counted from the base's seed on, or a list of seeds"
+    )
     grid: Sweep = Field(default_factory=dict, description="every combination of these keys' values")
     zip: Sweep = Field(default_factory=dict, description="keys whose lists advance together")
     cases: dict[str, Settings] = Field(

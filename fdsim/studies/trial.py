@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fdsim.catalogue import import_also_from
-from fdsim.progress import Silent
+from fdsim.telemetry.callback import Callback
 
 if TYPE_CHECKING:
     from fdsim.scenario import Scenario
@@ -36,7 +36,7 @@ class TrialJob:
     device: str | None = None
 
 
-class TrialProgress(Silent):
+class TrialProgress(Callback):
     """Reports the completed fraction of a trial, at most once every `every_s`."""
 
     def __init__(
@@ -45,7 +45,7 @@ class TrialProgress(Silent):
         self._tell, self._rounds, self._strategies, self._every_s = tell, rounds, list(strategies), every_s
         self._told_s = 0.0
 
-    def round_ends(self, label: str, row: RoundRow) -> None:
+    def round_end(self, label: str, row: RoundRow) -> None:
         """Report the completed fraction of all rounds of all strategies."""
         if time.monotonic() - self._told_s >= self._every_s:
             self._told_s = time.monotonic()
@@ -60,7 +60,7 @@ def run_trial(
     began_s = time.perf_counter()
     for place in reversed(job.import_from):
         import_also_from(Path(place))
-    from fdsim.run import RunChoices, run_scenario
+    from fdsim.pipeline import RunChoices, run_scenario
     from fdsim.scenario import parse_scenario
 
     scenario = scenario or parse_scenario(job.scenario, job.trial)
@@ -69,7 +69,7 @@ def run_trial(
     _wait_until_free(folder)
     choices = RunChoices(resume=True, device=job.device, trace_cache=Path(job.traces))
     labels = [strategy.label for strategy in scenario.strategies]
-    run_scenario(scenario, folder, choices, progress=TrialProgress(tell, scenario.rounds, labels))
+    run_scenario(scenario, folder, choices, callbacks=[TrialProgress(tell, scenario.rounds, labels)])
     return time.perf_counter() - began_s
 
 

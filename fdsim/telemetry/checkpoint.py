@@ -60,6 +60,22 @@ def save(folder: Path, state: dict[str, Any], next_round: int, *, temporary: Pat
             old.unlink()
 
 
+def unstorable(state: Any, place: str = "state") -> str | None:
+    """Return what in a state a checkpoint cannot hold, and where; None when all is well."""
+    if isinstance(state, dict):
+        inner = [(f"{place}[{key!r}]", part) for key, value in state.items() for part in (key, value)]
+    elif isinstance(state, list | tuple):
+        inner = [(f"{place}[{index}]", value) for index, value in enumerate(state)]
+    else:
+        try:
+            _pack(state)
+        except TypeError:
+            what = type(state).__name__
+            return f"{place} is a {what}" if what != "ndarray" else f"{place} is an array of Python objects"
+        return None
+    return next((told for name, value in inner if (told := unstorable(value, name))), None)
+
+
 def last_good(folder: Path) -> Checkpoint | None:
     """Return the newest checkpoint that is whole, or None."""
     for path in _files(folder):

@@ -26,6 +26,11 @@ class Telemetry(Table):
     similarity_every: NonNegativeInt = Field(
         10, description="rounds between two snapshots of R and N; 0 takes none"
     )
+    keep_models_every: PositiveInt | None = Field(
+        None,
+        description="rounds between two global models that are kept beside the final one, for Run.model; by default the "
+        "final one alone",
+    )
     events: bool = Field(False, description="write the fleet's event log")
     counterfactual: bool = Field(
         False,

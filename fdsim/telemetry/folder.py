@@ -36,6 +36,7 @@ OWN_NAMES = (
     "similarity",
     "events.parquet",
     "checkpoints",
+    "models",
     "tensorboard",
     "report.html",
     TEMPORARY,

@@ -16,6 +16,8 @@ from fdsim.errors import RunFolderError, TraceError
 from fdsim.files import file_hash
 from fdsim.telemetry.lock import writer_of
 from fdsim.telemetry.manifest import Manifest
+from fdsim.telemetry.models import FOLDER as MODELS
+from fdsim.telemetry.models import load_model, model_name
 from fdsim.telemetry.parts import Part, part_paths
 from fdsim.telemetry.scenario_keys import flat, read_tables
 from fdsim.telemetry.schema import SCHEMA_VERSION, TABLES, WORDS, Column, arrow_schema
@@ -24,6 +26,8 @@ from fdsim.telemetry.upgrade import conformed, upgraded, version_of
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
+    import torch
 
     from fdsim.scenario import Scenario
 
@@ -31,7 +35,11 @@ Rounds = tuple[int | None, int | None]
 
 
 class Run:
-    """One run; every access reads the table again, so a running run shows its latest rows."""
+    """One run; every access reads the table again, so a running run shows its latest rows.
+
+    run = fdsim.open_run("runs/quickstart")
+    run.rounds[["strategy", "round", "test_accuracy"]]
+    """
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -39,6 +47,19 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<fdsim run {self.path}: {self.status}>"
+
+    def _repr_html_(self) -> str:
+        """Show status and summary in a notebook."""
+        from html import escape
+
+        done = ", ".join(f"{label} {rounds}" for label, rounds in self.progress.items())
+        head = f"<b>{escape(str(self.manifest['name']))}</b> in <code>{escape(str(self.path))}</code>: "
+        head += f"{escape(self.status)}; rounds learned of {self.manifest['rounds']}: {escape(done)}"
+        if not any(self.progress.values()) or not (self.path / "trace.parquet").is_file():
+            return f"<p>{head}</p>"
+        table = self.summary().dropna(axis="columns", how="all")
+        # `Styler` would need another package; pandas escapes the labels here.
+        return f"<p>{head}</p>" + table.to_html(float_format="{:.4g}".format, na_rep="–", border=0)
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -125,6 +146,79 @@ class Run:
                 str(self.path), f"no snapshot after round {round_index}", f"there are: {there}"
             )
         return chosen
+
+    def summary(self) -> pd.DataFrame:
+        """Return one row per strategy: final and best accuracy, rounds to the target, mean gap to Full, and so on.
+
+        `.attrs` has the target accuracy, the fraction of dropouts and their causes.
+        """
+        from dataclasses import asdict
+
+        import pandas as pd
+
+        from fdsim.inspect.summary import summarise
+
+        found = summarise(self.rounds, self.trace, self.settings.get("target_accuracy"))
+        frame = pd.DataFrame([asdict(line) for line in found.strategies]).set_index("strategy")
+        if "rounds_to_target" in frame:
+            frame["rounds_to_target"] = frame["rounds_to_target"].astype("Int64")
+        frame.attrs |= {
+            "target_accuracy": found.target_accuracy,
+            "dropout_frac": found.dropout_frac,
+            "causes": dict(found.causes),
+        }
+        return frame
+
+    def plot(self, what: str = "accuracy", *, theme: str = "light", **choices: Any) -> go.Figure:
+        """Return a figure of the report as a plotly figure, which a notebook shows.
+
+            run.plot("accuracy", x="hours")
+            run.plot("similarity", strategy="fdms", round=30)
+
+        There is: accuracy, loss, dropout, dropout_by_hour, outcomes, completion, groups, friends, similarity, stand_ins,
+        substitution, pairs. Keywords choose what the page's controls choose: x, y, view, sort, strategy, round.
+        """
+        from fdsim.report.notebook import plot
+
+        return plot(self.path, what, choices, theme=theme)
+
+    def report(self, out: Path | str | None = None) -> Path:
+        """Write the report, one HTML page, into the run folder or to `out`, and return its path."""
+        from fdsim.report import write_report
+
+        return write_report(self.path, out)
+
+    def model(self, strategy: str | None = None, round_index: int | None = None) -> torch.nn.Module:
+        """Return a strategy's global model, the final one unless a kept round is named; on the CPU, in eval mode.
+
+            net = run.model("fdms")
+
+        It is built from the scenario's net, so a class of your own must be importable.
+        """
+        state = self.model_state(strategy, round_index)
+        scenario = self.scenario
+        net = scenario.net.build(scenario.data.input_shape, scenario.data.classes, seed=0)
+        dtype = next((value.dtype for value in state.values() if value.is_floating_point()), None)
+        net = net if dtype is None else net.to(dtype)
+        net.load_state_dict(state)
+        return net.eval()
+
+    def model_state(
+        self, strategy: str | None = None, round_index: int | None = None
+    ) -> dict[str, torch.Tensor]:
+        """Return a strategy's global model as a state dict, read without importing anything the run names."""
+        if strategy is None and len(self.strategies) > 1:
+            known = ", ".join(self.strategies)
+            raise RunFolderError(str(self.path), "several strategies have learned", f"name one of: {known}")
+        label = self._labels(strategy)[0]
+        kept = self.manifest["strategies"][label].get("models", {})
+        name = model_name(round_index)
+        if name not in kept:
+            there = ", ".join(sorted(kept)) or "none yet"
+            what = "no final model" if round_index is None else f"no model after round {round_index}"
+            remedy = f"kept: {there}. `keep_models_every` under [telemetry] keeps more"
+            raise RunFolderError(str(self.path), f"{what} of '{label}'", remedy)
+        return load_model(self.path / MODELS / partition(label) / name, kept[name])
 
     def read(
         self,
@@ -287,7 +381,10 @@ def _with_strategy(found: list[tuple[str, pa.Table]], labels: list[str], name: s
 
 
 def open_run(path: Path | str) -> Run:
-    """Open a run folder for reading, finished or not."""
+    """Open a run folder for reading, finished or not.
+
+    fdsim.open_run("runs/quickstart").summary()
+    """
     return Run(path)
 
 

@@ -15,10 +15,11 @@ from fdsim.files import TEMPORARY
 from fdsim.telemetry import checkpoint
 from fdsim.telemetry.config import Telemetry
 from fdsim.telemetry.manifest import Manifest
+from fdsim.telemetry.models import FOLDER as MODELS
+from fdsim.telemetry.models import model_name, save_model
 from fdsim.telemetry.parts import GrowingTable
 from fdsim.telemetry.rows import clients_table, rounds_table, similarity_table
 from fdsim.telemetry.schema import ClientRows, RoundRow, SimilaritySnapshot, file_schema
-from fdsim.telemetry.tensorboard import TensorboardWriter
 
 #: Rows that may wait in memory before they go to disk whatever the clock says.
 _WAITING_ROWS = 65_536
@@ -53,9 +54,7 @@ class StrategyLog:
             for table in _TO_TABLE
         }
         self._checkpoints, self._temporary = folder / "checkpoints" / name, temporary
-        self._tensorboard = (
-            TensorboardWriter(folder / "tensorboard" / name, next_round=0) if telemetry.tensorboard else None
-        )
+        self._models = folder / MODELS / name
         self._last_good: checkpoint.Checkpoint | None = None
         self._waiting: dict[str, list[Any]] = {t: [] for t in _TO_TABLE}
         self._waiting_rows, self._flushed_s = 0, time.monotonic()
@@ -85,8 +84,6 @@ class StrategyLog:
                 "restore the missing parts from a copy, or run again with --force",
             )
         self._manifest.update_strategy(self.label, status="running", rounds_done=self.next_round)
-        if self._tensorboard is not None:
-            self._tensorboard.next_round = self.next_round
         self._started_s = self._flushed_s = self._saved_s = time.monotonic()
         return self
 
@@ -104,8 +101,6 @@ class StrategyLog:
         if snapshot is not None:
             self._waiting["similarity"].append(snapshot)
             rows += len(snapshot.first)
-        if self._tensorboard is not None:
-            self._tensorboard.append(row)
         self._waiting_rows += rows
         late = time.monotonic() - self._flushed_s >= self._spaced(self._telemetry.flush_every_s)
         if late or self._waiting_rows >= _WAITING_ROWS:
@@ -121,8 +116,6 @@ class StrategyLog:
             if fresh:
                 table.append(_TO_TABLE[name](fresh), next_round=fresh[-1].round + 1)
             self._waiting[name] = []
-        if self._tensorboard is not None:
-            self._tensorboard.flush()
         self._waiting_rows, self._flushed_s = 0, time.monotonic()
 
     def checkpoint_due(self, next_round: int) -> bool:
@@ -142,6 +135,12 @@ class StrategyLog:
         checkpoint.save(self._checkpoints, state, next_round, temporary=self._temporary)
         self._saved_s = time.monotonic()
         self._save_cost_s = self._saved_s - began_s
+
+    def keep_model(self, state: dict[str, Any], round_index: int | None) -> None:
+        """Write the global model after a round, or the final one (None), as a torch state dict."""
+        name = model_name(round_index)
+        found = save_model(self._models / name, state, temporary=self._temporary)
+        self._manifest.update_strategy(self.label, models={**self._facts.get("models", {}), name: found})
 
     def finish(self) -> None:
         """Mark the strategy as complete and remove its checkpoints."""
@@ -169,13 +168,9 @@ class StrategyLog:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: object
     ) -> None:
-        try:
-            if not self.finished and not isinstance(value, StorageError):
-                self.flush()
-                self._end(status="stopped")
-        finally:
-            if self._tensorboard is not None:
-                self._tensorboard.close()
+        if not self.finished and not isinstance(value, StorageError):
+            self.flush()
+            self._end(status="stopped")
 
 
 _TO_TABLE: dict[str, Callable[[Any], pa.Table]] = {

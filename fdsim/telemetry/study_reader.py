@@ -143,7 +143,10 @@ def _stacked(frames: list[tuple[dict[str, Any], pd.DataFrame]]) -> pd.DataFrame:
 
 
 def open_study(path: Path | str | Sequence[Path | str]) -> Study:
-    """Open all runs in a folder and below it, or the run folders named, for reading as one."""
+    """Open all runs in a folder and below it, or the run folders named, for reading as one.
+
+    fdsim.open_study("studies/quickstart").rounds.groupby(["strategy", "seed"])["test_accuracy"].last()
+    """
     if not isinstance(path, str | Path):
         return Study([Run(each) for each in path])
     root = Path(path)

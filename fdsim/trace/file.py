@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +29,9 @@ from fdsim.trace.round import (
     blank_round,
     to_table,
 )
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: What reading a Parquet file that is damaged or somebody else's may raise.
 UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError, IndexError)
@@ -52,6 +56,11 @@ class Trace:
             _check(trace_round, previous, self.path)
             yield trace_round
             previous = trace_round
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the whole trace as one DataFrame, one row per round and client."""
+        frame: pd.DataFrame = pq.read_table(self.path).to_pandas()
+        return frame
 
     def _read(self) -> Iterator[TraceRound]:
         rest: pa.Table | None = None
@@ -193,7 +202,10 @@ def _check(r: TraceRound, previous: TraceRound | None, path: Path) -> None:
 
 
 def open_trace(path: Path | str) -> Trace:
-    """Open a trace.parquet, checking that it is one and that this fdsim can read it."""
+    """Open a trace.parquet, checking that it is one and that this fdsim can read it.
+
+    fdsim.open_trace("runs/quickstart/trace.parquet").to_pandas()
+    """
     path = Path(path)
     if not path.is_file():
         raise TraceError(

@@ -15,6 +15,7 @@ def test_there_are_notebooks_and_they_carry_no_outputs() -> None:
     assert {path.name for path in NOTEBOOKS} == {
         "dropout_causes.ipynb",
         "friends.ipynb",
+        "from_python.ipynb",
         "time_and_energy.ipynb",
         "tour.ipynb",
     }
@@ -24,17 +25,30 @@ def test_there_are_notebooks_and_they_carry_no_outputs() -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs(path: Path, small_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_runs(
+    path: Path, small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")
     monkeypatch.setenv("FDSIM_RUN", str(small_run))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("PYTHONWARNINGS", "default")
     book = nbformat.read(path, as_version=4)
+    # This one makes a run of its own, in the folder it is started in.
+    folder = tmp_path if path.stem == "from_python" else path.parent
     nbclient.NotebookClient(
-        book, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(path.parent)}}
+        book, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
     ).execute()
     code = [cell for cell in book.cells if cell.cell_type == "code"]
     assert all(cell.execution_count for cell in code)
     outputs = [output for cell in code for output in cell.outputs]
-    assert any("image/png" in output.get("data", {}) for output in outputs), "no picture was drawn"
+    drawn = {kind for output in outputs for kind in output.get("data", {})}
+    assert drawn & {"image/png", "application/vnd.plotly.v1+json"}, "no picture was drawn"
+
+
+def test_from_a_dict_to_a_plot_in_fifteen_lines() -> None:
+    nbformat = pytest.importorskip("nbformat")
+    cells = nbformat.read(ROOT / "analysis/from_python.ipynb", as_version=4).cells
+    first = next(cell.source for cell in cells if cell.cell_type == "code")
+    assert "run.plot(" in first
+    assert len([line for line in first.splitlines() if line.strip()]) <= 15

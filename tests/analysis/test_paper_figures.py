@@ -93,7 +93,7 @@ def test_curves_of_runs_made_elsewhere_are_taken_in_where_they_are_new(
 
 def test_full_is_the_same_at_every_alpha(small_paper: Path, tmp_path: Path) -> None:
     """What the tables rest on: nobody is missing in Full, so the share of missing clients does not touch it."""
-    from fdsim.run import run_scenario
+    from fdsim.pipeline import run_scenario
     from fdsim.scenario import load_scenario
 
     overrides = ["seed=2", "participation.alpha=0.7", 'strategies=[{kind="full"}]']

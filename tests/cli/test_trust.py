@@ -16,7 +16,7 @@ from fdsim import open_run, open_study
 from fdsim.catalogue import OwnCode, own_kinds
 from fdsim.errors import CatalogueError, RunFolderError
 from fdsim.inspect.verify import verify_run
-from fdsim.run import RunChoices, run_scenario
+from fdsim.pipeline import RunChoices, run_scenario
 from fdsim.scenario import load_scenario
 
 #: What an attacker plants: it leaves a file behind when it is imported.

@@ -11,10 +11,10 @@ import torch
 
 from fdsim.distributed.sharded_cohort import Order, Parts, ShardedCohort, carry_out
 from fdsim.learning.engine import Task, begin, learn
+from fdsim.pipeline import participation_rounds
 from fdsim.prepare import make_task, prepare
-from fdsim.progress import Silent
-from fdsim.run import participation_rounds
 from fdsim.scenario import parse_scenario
+from fdsim.telemetry.callback import Callback
 
 TABLES: dict[str, Any] = {
     "name": "shards",
@@ -58,7 +58,9 @@ class ShardHere:
 
 def learnt(task: Task, strategy: Any, prepared: Any) -> tuple[torch.Tensor, list[Any]]:
     learner = begin(strategy, task)
-    rows = [result.row for result in learn(strategy, task, participation_rounds(prepared, Silent()), learner)]
+    rows = [
+        result.row for result in learn(strategy, task, participation_rounds(prepared, Callback()), learner)
+    ]
     return learner.params, rows
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fdsim.inspect.reference import ReferenceComparison
-from fdsim.run import run_scenario
+from fdsim.pipeline import run_scenario
 from fdsim.scenario import parse_scenario
 from fdsim.trace import Outcome, blank_round, open_trace
 

@@ -17,7 +17,7 @@ import fdsim
 from fdsim.cli.app import app
 from fdsim.errors import RunError, RunFolderError
 from fdsim.inspect.verify import TOLERANCE, compare_runs, first_difference, verify_run
-from fdsim.run import run_scenario
+from fdsim.pipeline import run_scenario
 from fdsim.scenario import parse_scenario
 from fdsim.telemetry.checksum import checksummed_parquet
 from fdsim.telemetry.parts import Part, part_paths

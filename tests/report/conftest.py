@@ -37,7 +37,7 @@ TINY: dict[str, Any] = {
 def run_tiny(folder: Path, **changes: Any) -> Path:
     """Run the tiny scenario with some of its tables replaced; None leaves a table out."""
     from fdsim.catalogue import OwnCode, own_code
-    from fdsim.run import run_scenario
+    from fdsim.pipeline import run_scenario
     from fdsim.scenario import parse_scenario
 
     tables = {key: value for key, value in {**TINY, **changes}.items() if value is not None}

@@ -119,7 +119,8 @@ def test_each_wrong_scenario_gives_one_helpful_paragraph(
         assert answer.exit_code == 2, answer
         assert answer.err.startswith("error: ")
         assert "Traceback" not in answer.err
-        assert len(answer.err.strip().splitlines()) == 1
+        lines = answer.err.strip().splitlines()
+        assert len(lines) == 1 or lines[0].endswith(f"{len(lines) - 1} problems:"), answer.err
         assert all(word in answer.err for word in words), answer.err
     assert not Path("never").exists()
 
@@ -143,6 +144,75 @@ def test_an_override_that_is_wrong_is_named(tmp_path: Path, fdsim: Callable[...,
     answer = fdsim("validate", tmp_path / "good.toml", "--set", "training.batch_size=-3")
     assert answer.exit_code == 2
     assert "--set training.batch_size=-3" in answer.err
+
+
+def test_every_problem_has_a_line_with_its_place(tmp_path: Path, fdsim: Callable[..., object]) -> None:
+    wrong = {
+        "rounds = 3": "rounds = 0",
+        "batch_size = 10": "batchsize = 10",
+        "learning_rate = 0.1": "learning_rate = -1",
+        "deadline_s = 120": "deadline_s = 0",
+        "round_interval_s = 1800": "round_interval_s = -1",
+        "count = 10": "count = 0",
+        'kind = "mlp"': 'kind = "mpl"',
+        'kind = "fdms"': 'kind = "fmds"',
+    }
+    text = GOOD
+    for old, new in wrong.items():
+        text = text.replace(old, new)
+    (tmp_path / "bad.toml").write_text(text)
+    answer = fdsim("validate", tmp_path / "bad.toml")
+    first, *rest = answer.err.strip().splitlines()
+    assert first.endswith("8 problems:"), answer.err
+    assert len(rest) == 8
+    numbers = {
+        at
+        for at, line in enumerate(text.splitlines(), 1)
+        for new in wrong.values()
+        if line == new or line in new
+    }
+    for line in rest:
+        assert int(line.split("line ")[1].split(":")[0]) in numbers | {at - 1 for at in numbers}, line
+
+
+def test_a_study_is_sent_to_its_own_verb_and_validated(tmp_path: Path, fdsim: Callable[..., object]) -> None:
+    (tmp_path / "good.toml").write_text(GOOD)
+    study = tmp_path / "two.study.toml"
+    study.write_text('[study]\nbase = "good.toml"\nseeds = 2\n[study.grid]\ntraining.batch_size = [5, 10]\n')
+    answer = fdsim("run", study)
+    assert answer.exit_code == 2
+    assert f"use `fdsim study {study}`" in answer.err
+    checked = fdsim("validate", study)
+    assert checked.exit_code == 0, checked.err
+    assert "valid. 4 trials" in checked.out
+    study.write_text('[study]\nbase = "good.toml"\nseeds = 2\n[study.grid]\ntraining.batch_size = [5, -1]\n')
+    assert fdsim("validate", study).exit_code == 2
+
+
+def test_batch_norm_is_refused_before_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fdsim: Callable[..., object]
+) -> None:
+    (tmp_path / "normed_net.py").write_text(
+        "from torch import nn\n\nclass Normed(nn.Sequential):\n    def __init__(self):\n"
+        "        super().__init__(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 10))\n"
+    )
+    text = GOOD.replace('kind = "mlp"', 'kind = "module"\npath = "normed_net:Normed"')
+    (tmp_path / "bad.toml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    answer = fdsim("validate", "bad.toml")
+    assert answer.exit_code == 2
+    assert "BatchNorm1d" in answer.err
+    assert "GroupNorm" in answer.err
+
+
+def test_over_selection_beyond_the_fleet_is_a_warning(tmp_path: Path, fdsim: Callable[..., object]) -> None:
+    (tmp_path / "good.toml").write_text(GOOD)
+    random = "server.selection={kind='random', clients_per_round=8}"
+    much = fdsim("validate", tmp_path / "good.toml", "--set", random, "--set", "server.over_selection=1.5")
+    assert much.exit_code == 0
+    assert "warning: server.over_selection: 1.5 × 8 asks for 12 clients, there are 10" in much.err
+    fits = fdsim("validate", tmp_path / "good.toml", "--set", random, "--set", "server.over_selection=1.25")
+    assert fits.err == ""
 
 
 def test_an_unknown_verb_is_exit_code_two(fdsim: Callable[..., object]) -> None:

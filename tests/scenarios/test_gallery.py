@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fdsim.run import run_scenario
+from fdsim.pipeline import run_scenario
 from fdsim.scenario import load_scenario
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fdsim.run import run_scenario
+from fdsim.pipeline import run_scenario
 from fdsim.scenario import load_scenario
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,10 +9,10 @@ import pytest
 from scipy.stats import spearmanr
 
 from fdsim.learning.engine import begin, learn
+from fdsim.pipeline import participation_rounds
 from fdsim.prepare import make_task, prepare
-from fdsim.progress import Silent
-from fdsim.run import participation_rounds
 from fdsim.scenario import load_scenario
+from fdsim.telemetry.callback import Callback
 
 SCENARIOS = Path(__file__).resolve().parent.parent.parent / "scenarios"
 SETTINGS = ['strategies=[{kind="fdms_memory"}]', "telemetry.counterfactual=true", "telemetry.events=false"]
@@ -24,7 +24,7 @@ def test_expected_errors_rank_as_measured_ones(name: str) -> None:
         load_scenario(SCENARIOS / f"{name}.toml", [*SETTINGS, "telemetry.evaluate_every=1000"])
     )
     task, strategy = make_task(prepared), prepared.scenario.strategies[0]
-    rounds = participation_rounds(prepared, Silent())
+    rounds = participation_rounds(prepared, Callback())
     rows = [result.clients for result in learn(strategy, task, rounds, begin(strategy, task))]
     expected = np.concatenate([row.predicted_error for row in rows])
     measured = np.concatenate([row.substitution_error for row in rows])

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from fdsim.cli.app import app
 from fdsim.inspect.theory import theory_of
-from fdsim.run import run_scenario
+from fdsim.pipeline import run_scenario
 from fdsim.scenario import parse_scenario
 from fdsim.telemetry.reader import Run
 

@@ -6,12 +6,15 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+import fdsim
 from fdsim.catalogue import build
+from fdsim.errors import RunError, ScenarioError
 from fdsim.learning.engine import begin, learn
-from fdsim.strategies.base import Strategy
+from fdsim.strategies.base import Cohort, Strategy
 from tests.strategies.worlds import QuadraticTrainer, clustered_targets, random_trace, scripted_trace, task_on
 
 #: The README shows this text.
@@ -91,3 +94,131 @@ def test_nobody_missing_is_still_fedavg(own: Strategy) -> None:
         list(learn(strategy, task, random_trace(5, 5, alpha=0.0), learner))
         ends.append(learner.params)
     torch.testing.assert_close(ends[0], ends[1], rtol=0, atol=1e-14)
+
+
+# -- mistakes of an own strategy, told before they cost anything
+
+SMALL = """
+name = "small"
+rounds = 3
+[data]
+kind = "digits"
+partition = { kind = "iid" }
+[net]
+kind = "mlp"
+hidden = [4]
+[training]
+local_steps = 1
+[participation]
+kind = "fixed_ratio"
+clients = 6
+alpha = 0.5
+[[strategies]]
+kind = "dropout"
+[[strategies]]
+kind = "own_mistakes:Mine"
+"""
+
+MINE = """
+import numpy as np
+from fdsim import Blend, Strategy
+from fdsim.strategies.base import MEAN, renormalised
+
+class Mine(Strategy):
+    def start(self, federation):
+        return {start}
+
+    def blend(self, state, cohort):
+        none = np.full(len(cohort.missing), MEAN)
+        return {blend}
+
+    def after_round(self, state, cohort, feedback):
+        return {after}
+"""
+GOOD_BLEND = "Blend(renormalised(cohort), none, np.full(len(none), np.nan))"
+
+
+def _run_own(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    start: str = "{}",
+    blend: str = GOOD_BLEND,
+    after: str = "state",
+) -> pd.DataFrame:
+    text = MINE.replace("{start}", start).replace("{blend}", blend).replace("{after}", after)
+    (tmp_path / "own_mistakes.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "own_mistakes", raising=False)
+    return fdsim.run(SMALL, tmp_path / "run", progress=False).rounds
+
+
+def test_a_good_one_runs_and_its_random_numbers_are_the_runs_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    after = "{'drawn': [*state['drawn'], cohort.stream('coin').random()]}"
+    rounds = _run_own(tmp_path, monkeypatch, start="{'drawn': []}", after=after)
+    assert len(rounds) == 6
+
+
+@pytest.mark.parametrize(
+    ("start", "told"),
+    [
+        ("{'rng': np.random.default_rng(1)}", r"state\['rng'\] is a Generator"),
+        ("{'deep': [1, {'x': object()}]}", r"state\['deep'\]\[1\]\['x'\] is a object"),
+        ("{'all': np.array([None])}", r"state\['all'\] is an array of Python objects"),
+    ],
+)
+def test_a_state_that_cannot_be_kept_is_told_before_training(
+    start: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(
+        ScenarioError, match=rf"'Mine', Mine in .*own_mistakes\.py: {told}.*cohort\.stream\(\)"
+    ):
+        _run_own(tmp_path, monkeypatch, start=start)
+    # Not even the first strategy has begun.
+    assert fdsim.open_run(tmp_path / "run").progress == {"dropout": 0, "Mine": 0}
+
+
+def test_a_state_that_goes_wrong_later_is_told_after_its_first_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ScenarioError, match=r"state\['cohort'\] is a Cohort"):
+        _run_own(tmp_path, monkeypatch, after="{'cohort': cohort}")
+
+
+@pytest.mark.parametrize(
+    ("blend", "told"),
+    [
+        (
+            "Blend(renormalised(cohort)[:-1], none, none * 0.0)",
+            r"weights has shape \[5\], one .* active .* \[6\]",
+        ),
+        (
+            "Blend(renormalised(cohort), none[:1], none * 0.0)",
+            r"stand_in has shape \[1\], .* missing .* \[3\]",
+        ),
+        ("Blend(renormalised(cohort), none, 0.0)", r"similarity has shape \[\]"),
+        ("Blend(renormalised(cohort), none, none * 0.0, cohort.params[:5])", r"correction has shape \[5\]"),
+        ("Blend(renormalised(cohort), cohort.missing, none * 0.0)", r"client \d stands in but is not active"),
+        ("Blend(renormalised(cohort) * np.nan, none, none * 0.0)", "weights are not all finite"),
+        ("renormalised(cohort)", "returned a ndarray and not a Blend"),
+    ],
+)
+def test_a_blend_that_does_not_fit_names_strategy_file_and_shape(
+    blend: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(RunError, match=rf"strategy 'Mine', Mine in .*own_mistakes\.py: blend: {told}"):
+        _run_own(tmp_path, monkeypatch, blend=blend)
+
+
+def test_random_numbers_repeat_by_seed_round_and_name() -> None:
+    def cohort(round_index: int, seed: int = 1) -> Cohort:
+        return Cohort(
+            round_index, np.array([0]), np.array([1]), np.array([0.5, 0.5]), torch.zeros(1), seed=seed
+        )
+
+    numbers = [cohort(0).stream().random(), cohort(1).stream().random(), cohort(0, 2).stream().random()]
+    numbers += [cohort(0).stream("other").random()]
+    assert len(set(numbers)) == 4
+    assert cohort(0).stream().random() == numbers[0]

@@ -138,7 +138,7 @@ def fake_run(
     labels: tuple[str, ...] = ("fdms", "<script>/é"),
     stop_after: int | None = None,
 ) -> None:
-    """Write a run the way fdsim.run does; `stop_after` rounds it is interrupted as by Ctrl-C."""
+    """Write a run the way fdsim.pipeline does; `stop_after` rounds it is interrupted as by Ctrl-C."""
     text = SCENARIO.format(seed=seed, rounds=rounds, every=every)
     scenario: Any = FakeScenario(text, f"hash of {text}", labels, "fake", seed, rounds)
     done = 0

@@ -15,7 +15,7 @@ import pytest
 from fake_run import FakeScenario
 
 import fdsim
-from fdsim.run import run_scenario
+from fdsim.pipeline import run_scenario
 from fdsim.scenario import load_scenario
 from fdsim.telemetry.events import EventsWriter
 from fdsim.telemetry.folder import RunFolder

@@ -15,7 +15,7 @@ import pytest
 
 import fdsim
 from fdsim.inspect.verify import compare_runs
-from fdsim.run import run_scenario
+from fdsim.pipeline import run_scenario
 from fdsim.scenario import load_scenario
 
 SCENARIO = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,8 +12,9 @@ from fake_run import FakeScenario
 
 from fdsim.errors import InputError
 from fdsim.telemetry import tensorboard
+from fdsim.telemetry.callback import Callbacks
 from fdsim.telemetry.folder import RunFolder
-from fdsim.telemetry.tensorboard import TensorboardWriter
+from fdsim.telemetry.tensorboard import TensorBoard
 
 TOML = "[telemetry]\ntensorboard = true\n"
 SCENARIO: Any = FakeScenario(TOML, labels=("a/b",), rounds=5)
@@ -27,12 +29,12 @@ def scalars(folder: Path, tag: str) -> list[Any]:
 
 def test_rounds_reach_tensorboard(tmp_path: Path, fake: ModuleType) -> None:
     pytest.importorskip("tensorboard")
-    with RunFolder.create(tmp_path / "run", SCENARIO) as run:
-        with run.strategy("a/b") as log:
-            for index in range(5):
-                log.append(fake.fake_row(index, 0.5 + index), *fake.FakeLearner(3, 1, "s").step()[1:])
-            log.finish()
-        run.complete()
+    board = TensorBoard()
+    with Callbacks([board]).during(SCENARIO, tmp_path / "run"):
+        board.strategy_begin("a/b", 0)
+        for index in range(5):
+            board.round_end("a/b", fake.fake_row(index, 0.5 + index))
+        board.strategy_end("a/b", None)
     loss = scalars(tmp_path / "run" / "tensorboard" / "strategy=a%2Fb", "train_loss")
     assert [event.step for event in loss] == [0, 1, 2, 3, 4]
     assert [event.value for event in loss] == [0.5, 1.5, 2.5, 3.5, 4.5]
@@ -45,11 +47,13 @@ def test_rounds_reach_tensorboard(tmp_path: Path, fake: ModuleType) -> None:
 def test_resuming_purges_the_rounds_that_are_learned_again(tmp_path: Path, fake: ModuleType) -> None:
     pytest.importorskip("tensorboard")
     for start, stop in ((0, 4), (2, 5)):
-        writer = TensorboardWriter(tmp_path, next_round=start)
-        for index in range(start, stop):
-            writer.append(fake.fake_row(index, float(start)))
-        writer.close()
-    assert [(event.step, event.value) for event in scalars(tmp_path, "train_loss")] == [
+        board = TensorBoard(tmp_path)
+        with suppress(KeyboardInterrupt), Callbacks([board]).during(SCENARIO, tmp_path / "run"):
+            board.strategy_begin("a", start)
+            for index in range(start, stop):
+                board.round_end("a", fake.fake_row(index, float(start)))
+            raise KeyboardInterrupt
+    assert [(event.step, event.value) for event in scalars(tmp_path / "strategy=a", "train_loss")] == [
         (0, 0.0),
         (1, 0.0),
         (2, 2.0),

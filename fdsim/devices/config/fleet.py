@@ -30,10 +30,10 @@ class Power(Table):
 class Radio(Table):
     """What a device's radio adds while it transfers, W."""
 
-    wifi_tx_w: Watts
-    wifi_rx_w: Watts
-    cellular_tx_w: Watts = 0.0
-    cellular_rx_w: Watts = 0.0
+    wifi_tx_w: Watts = Field(description="added while uploading over Wi-Fi, W")
+    wifi_rx_w: Watts = Field(description="added while downloading over Wi-Fi, W")
+    cellular_tx_w: Watts = Field(default=0.0, description="added while uploading over cellular, W")
+    cellular_rx_w: Watts = Field(default=0.0, description="added while downloading over cellular, W")
 
 
 class DeviceGroup(Table):
@@ -47,12 +47,20 @@ class DeviceGroup(Table):
         description="the profile that the fields below default to; see `fdsim list profiles`",
     )
     count: PositiveInt = Field(description="number of devices")
-    battery: Annotated[Battery, Chosen("battery")]
-    connectivity: Annotated[Connectivity, Chosen("connectivity")]
-    usage: Annotated[Usage, Chosen("usage")]
-    compute: Annotated[Compute, Chosen("compute")]
-    power: Power
-    radio: Radio
+    battery: Annotated[Battery, Chosen("battery")] = Field(
+        description="capacity and charging; by default the profile's"
+    )
+    connectivity: Annotated[Connectivity, Chosen("connectivity")] = Field(
+        description="when the device is on which network, and how fast; by default the profile's"
+    )
+    usage: Annotated[Usage, Chosen("usage")] = Field(
+        description="when its screen is on and its charger plugged in; by default the profile's"
+    )
+    compute: Annotated[Compute, Chosen("compute")] = Field(
+        description="how fast it trains; by default the profile's"
+    )
+    power: Power = Field(description="what it draws besides its radio; by default the profile's")
+    radio: Radio = Field(description="what its radio draws; by default the profile's")
     initial_soc: tuple[Soc, Soc] = Field(
         default=(0.2, 1.0), description="state of charge at the start, uniform between these two"
     )
@@ -65,7 +73,7 @@ class DeviceGroup(Table):
     cell: str = Field(
         default="", description="the cell that serves these devices, for [[cells]] and [[outages]]"
     )
-    crash: Crash | None = None
+    crash: Crash | None = Field(default=None, description="software crashes; by default none")
 
     @model_validator(mode="before")
     @classmethod

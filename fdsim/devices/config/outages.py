@@ -16,7 +16,7 @@ from fdsim.devices.models.spells import Switch
 class Outage(Table):
     """One `[[outages]]` entry: an outage that hits a site, a cell, or the whole fleet at once."""
 
-    name: str = "outage"
+    name: str = Field(default="outage", description="what the event log and the report call it")
     site: str = Field(
         default="", description="the site it hits; without a site or a cell it hits every device"
     )
@@ -61,7 +61,7 @@ class Outage(Table):
 class Cell(Table):
     """One `[[cells]]` entry: a base station or hot spot whose bandwidth is divided evenly among its devices."""
 
-    name: str = Field(min_length=1)
+    name: str = Field(min_length=1, description="what `cell` of a [[fleet]] group or an outage refers to")
     down_bps: PositiveFloat = Field(description="bandwidth of all downloads under the cell together, bit/s")
     up_bps: PositiveFloat = Field(description="bandwidth of all uploads under the cell together, bit/s")
 

@@ -36,7 +36,9 @@ class Server(Table):
         default=1800.0, description="time from one round's start to the next, s"
     )
     start_hour: float = Field(default=0.0, ge=0, lt=24, description="hour of day 0 at which round 0 starts")
-    selection: Annotated[Selection, Chosen("selection")] = Field(default_factory=All)
+    selection: Annotated[Selection, Chosen("selection")] = Field(
+        default_factory=All, description="which of the eligible devices a round selects"
+    )
     over_selection: float = Field(
         default=1.0,
         ge=1,
@@ -53,4 +55,6 @@ class Server(Table):
         default="abort",
         description="what a device does when it ceases to be eligible during a round",
     )
-    eligibility: Eligibility = Field(default_factory=Eligibility)
+    eligibility: Eligibility = Field(
+        default_factory=Eligibility, description="what a device must be like to take part"
+    )

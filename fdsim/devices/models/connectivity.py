@@ -106,8 +106,8 @@ CELLULAR = Bandwidth(down_bps=20e6, up_bps=8e6, ln_sd=0.9, rtt_s=0.04)
 class AlwaysOn(Connectivity):
     """A link that is never lost."""
 
-    network: Literal["wifi", "cellular"] = "wifi"
-    bandwidth: Bandwidth = WIFI
+    network: Literal["wifi", "cellular"] = Field("wifi", description="the network it is on")
+    bandwidth: Bandwidth = Field(WIFI, description="rates of the network")
 
     def spells(self, rng: np.random.Generator) -> Iterator[Spell]:
         """Yield one spell for ever."""
@@ -117,11 +117,11 @@ class AlwaysOn(Connectivity):
 class OnOff(Connectivity):
     """One network that comes and goes: a semi-Markov process with lognormal spells by part of the day."""
 
-    network: Literal["wifi", "cellular"] = "wifi"
-    on: Lengths = Lengths(median_s=3600.0, ln_sd=1.0)
-    off: Lengths = Lengths(median_s=1800.0, ln_sd=1.0)
+    network: Literal["wifi", "cellular"] = Field("wifi", description="the network it is on")
+    on: Lengths = Field(Lengths(median_s=3600.0, ln_sd=1.0), description="lengths of the spells online")
+    off: Lengths = Field(Lengths(median_s=1800.0, ln_sd=1.0), description="lengths of the spells offline")
     device_ln_sd: float = Field(default=0.0, ge=0, le=6, description="spread between devices of ln(on : off)")
-    bandwidth: Bandwidth = WIFI
+    bandwidth: Bandwidth = Field(WIFI, description="rates of the network")
 
     def spells(self, rng: np.random.Generator) -> Iterator[Spell]:
         """Alternate between a session and nothing."""
@@ -135,8 +135,12 @@ class OnOff(Connectivity):
 class Mobile(Connectivity):
     """A phone on Wi-Fi that comes and goes, with cellular in some of the gaps."""
 
-    wifi_on: Lengths = Lengths(median_s=2465.0, ln_sd=2.06)
-    wifi_off: Lengths = Lengths(median_s=2697.0, ln_sd=1.86)
+    wifi_on: Lengths = Field(
+        Lengths(median_s=2465.0, ln_sd=2.06), description="lengths of the spells on Wi-Fi"
+    )
+    wifi_off: Lengths = Field(
+        Lengths(median_s=2697.0, ln_sd=1.86), description="lengths of the spells without Wi-Fi"
+    )
     cellular_frac: Frac = Field(
         default=0.6, description="fraction of the gaps between Wi-Fi sessions that cellular covers"
     )
@@ -144,8 +148,8 @@ class Mobile(Connectivity):
     device_ln_sd: float = Field(
         default=0.0, ge=0, le=6, description="spread between devices of ln(Wi-Fi on : off)"
     )
-    wifi: Bandwidth = WIFI
-    cellular: Bandwidth = CELLULAR
+    wifi: Bandwidth = Field(WIFI, description="rates on Wi-Fi")
+    cellular: Bandwidth = Field(CELLULAR, description="rates on cellular")
 
     def spells(self, rng: np.random.Generator) -> Iterator[Spell]:
         """Alternate between Wi-Fi sessions and gaps, each gap cellular or dark."""
@@ -177,8 +181,8 @@ class HomeWifi(Connectivity):
     session_s: PositiveFloat = Field(
         default=7200.0, description="mean time until the network is drawn again, s"
     )
-    wifi: Bandwidth = WIFI
-    cellular: Bandwidth = CELLULAR
+    wifi: Bandwidth = Field(WIFI, description="rates on Wi-Fi")
+    cellular: Bandwidth = Field(CELLULAR, description="rates on cellular")
 
     def spells(self, rng: np.random.Generator) -> Iterator[Spell]:
         """Yield sessions of exponential length, cut where the owner leaves or comes home."""

@@ -96,8 +96,8 @@ class ReplayLink(Connectivity):
     path: str = Field(description="an availability file, as `fdsim trace import` makes them")
     assignment: Assignment = Field(default="random", description="which device replays which row")
     row: NonNegativeInt | None = Field(default=None, description="replay this row on every device instead")
-    wifi: Bandwidth = WIFI
-    cellular: Bandwidth = CELLULAR
+    wifi: Bandwidth = Field(WIFI, description="rates on Wi-Fi")
+    cellular: Bandwidth = Field(CELLULAR, description="rates on cellular")
 
     _exists = field_validator("path")(_checked_path)
 

@@ -52,7 +52,7 @@ class Usage(Component):
 class Unattended(Usage):
     """A device nobody touches: the screen stays off, the charger stays in (or out)."""
 
-    plugged: bool = True
+    plugged: bool = Field(True, description="whether the charger is plugged in, always or never")
 
     def screen(self, rng: np.random.Generator, charger: ChargerSpells) -> Iterator[Switch]:
         """Yield one spell: off for ever."""
@@ -66,8 +66,12 @@ class Unattended(Usage):
 class Spells(Usage):
     """Screen and charger come and go in lognormal spells by part of the day."""
 
-    screen_on: Lengths = Lengths(median_s=54.0, ln_sd=2.09)
-    screen_off: Lengths = Lengths(median_s=87.4, ln_sd=2.29)
+    screen_on: Lengths = Field(
+        Lengths(median_s=54.0, ln_sd=2.09), description="lengths of the spells with the screen on"
+    )
+    screen_off: Lengths = Field(
+        Lengths(median_s=87.4, ln_sd=2.29), description="lengths of the spells with the screen off"
+    )
     screen_device_ln_sd: float = Field(
         default=0.0, ge=0, le=6, description="spread between devices of ln(on : off)"
     )
@@ -77,8 +81,12 @@ class Spells(Usage):
         le=100,
         description="screen-off spells that start while plugged in are this many times as long",
     )
-    charge_on: Lengths = Lengths(median_s=3361.0, ln_sd=1.39)
-    charge_off: Lengths = Lengths(median_s=7864.0, ln_sd=1.79)
+    charge_on: Lengths = Field(
+        Lengths(median_s=3361.0, ln_sd=1.39), description="lengths of the spells plugged in"
+    )
+    charge_off: Lengths = Field(
+        Lengths(median_s=7864.0, ln_sd=1.79), description="lengths of the spells unplugged"
+    )
     charge_device_ln_sd: float = Field(
         default=0.0, ge=0, le=6, description="spread between devices of ln(on : off)"
     )

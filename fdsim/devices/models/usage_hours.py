@@ -49,14 +49,18 @@ class Hourly(Usage):
     screen_on_frac: ByHour = Field(
         default=_DAY, description="fraction of each hour 0..23 in which the screen is on"
     )
-    screen_session: Lengths = Lengths(median_s=60.0, ln_sd=1.3)
+    screen_session: Lengths = Field(
+        Lengths(median_s=60.0, ln_sd=1.3), description="lengths of the spells with the screen on"
+    )
     plug_in_weight: ByHour = Field(
         default=_PLUG_IN, description="how the day's plug-ins fall on the hours 0..23"
     )
     plug_ins_per_day: float = Field(
         default=2.3, gt=0, le=100, description="mean number of charging sessions a day"
     )
-    charge: Lengths = Lengths(median_s=3361.0, ln_sd=1.39)
+    charge: Lengths = Field(
+        Lengths(median_s=3361.0, ln_sd=1.39), description="lengths of the spells plugged in"
+    )
 
     def model_post_init(self, _context: object) -> None:
         """Refuse impossible fractions and weights."""

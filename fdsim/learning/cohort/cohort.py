@@ -203,6 +203,10 @@ class CohortTrainer:
         """Return how good the global model [P] is on the test set; one host sync."""
         return self._evaluator.evaluate(params)
 
+    def named(self, params: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return the global model [P] as the net's state dict, on the host."""
+        return self._evaluator.named(params)
+
 
 def _out_of_memory(worker: Worker, clients: int, error: Exception) -> RunError:
     reason = str(error).split(". ")[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
@@ -57,3 +59,12 @@ class Evaluator:
             per_class=per_class,
             per_client=mix @ np.nan_to_num(per_class),
         )
+
+    @torch.no_grad()
+    def named(self, params: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return the parameters [P] as the module's state dict, on the host; buffers and tied names included."""
+        module = copy.deepcopy(self.module)
+        values = self.layout.by_name(params)
+        for name, parameter in module.named_parameters():
+            parameter.copy_(values[name])
+        return {name: value.detach().cpu().clone() for name, value in module.state_dict().items()}

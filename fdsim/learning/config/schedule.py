@@ -13,7 +13,7 @@ from fdsim.catalogue import Table
 class Constant(Table):
     """The same rate in every round."""
 
-    kind: Literal["constant"] = "constant"
+    kind: Literal["constant"] = Field("constant", description="the same rate in every round")
 
     def factor(self, round_index: int) -> float:
         """Return what the learning rate is multiplied by."""
@@ -23,9 +23,9 @@ class Constant(Table):
 class Cosine(Table):
     """Falls along half a cosine wave to a floor and stays there."""
 
-    kind: Literal["cosine"] = "cosine"
+    kind: Literal["cosine"] = Field("cosine", description="falls along half a cosine wave")
     rounds: PositiveInt = Field(description="rounds until the floor")
-    floor_frac: NonNegativeFloat = Field(0.0, le=1.0)
+    floor_frac: NonNegativeFloat = Field(0.0, le=1.0, description="fraction of learning_rate at the floor")
 
     def factor(self, round_index: int) -> float:
         """Return what the learning rate is multiplied by."""
@@ -36,7 +36,7 @@ class Cosine(Table):
 class Step(Table):
     """Multiplies the rate by a factor every so many rounds."""
 
-    kind: Literal["step"] = "step"
+    kind: Literal["step"] = Field("step", description="changes every so many rounds")
     every: PositiveInt = Field(description="rounds between two changes")
     by: PositiveFloat = Field(0.5, description="factor of each change")
 
@@ -48,8 +48,8 @@ class Step(Table):
 class Inverse(Table):
     """Falls as 1 / (1 + decay · t), as convergence proofs assume."""
 
-    kind: Literal["inverse"] = "inverse"
-    decay: NonNegativeFloat = 0.01
+    kind: Literal["inverse"] = Field("inverse", description="falls as 1 / (1 + decay · t)")
+    decay: NonNegativeFloat = Field(0.01, description="decay per round")
 
     def factor(self, round_index: int) -> float:
         """Return what the learning rate is multiplied by."""
@@ -59,7 +59,7 @@ class Inverse(Table):
 class Warmup(Table):
     """Rises in equal steps to the full rate and stays there."""
 
-    kind: Literal["warmup"] = "warmup"
+    kind: Literal["warmup"] = Field("warmup", description="rises to the full rate")
     rounds: PositiveInt = Field(description="rounds until the full rate")
 
     def factor(self, round_index: int) -> float:

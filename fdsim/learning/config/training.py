@@ -21,15 +21,15 @@ class Training(Table):
 
     local_epochs: PositiveInt | None = Field(None, description="passes over a client's samples per round")
     local_steps: PositiveInt | None = Field(None, description="batches per round, instead of local_epochs")
-    batch_size: PositiveInt = 10
+    batch_size: PositiveInt = Field(10, description="samples per batch of a client")
     batch_growth: Literal["constant", "linear"] = Field(
         "constant",
         description="linear: B_t = batch_size · t with t from 1, the schedule whose error vanishes",
     )
     learning_rate: PositiveFloat = Field(0.1, description="η_L, of the clients' SGD")
     global_learning_rate: PositiveFloat = Field(1.0, description="η, of the server")
-    momentum: NonNegativeFloat = Field(0.0, lt=1.0)
-    weight_decay: NonNegativeFloat = 0.0
+    momentum: NonNegativeFloat = Field(0.0, lt=1.0, description="momentum of the clients' SGD")
+    weight_decay: NonNegativeFloat = Field(0.0, description="weight decay of the clients' SGD")
     proximal_mu: NonNegativeFloat = Field(
         0.0, description="μ of FedProx, the pull towards the downloaded model"
     )
@@ -37,7 +37,9 @@ class Training(Table):
         None, description="gradients with a larger Euclidean norm are scaled down to it"
     )
     schedule: Schedule = Field(Constant(), description="how learning_rate changes from round to round")
-    server_optimiser: Annotated[ServerOptimiser, Chosen("optimiser")] = Field(default_factory=Plain)
+    server_optimiser: Annotated[ServerOptimiser, Chosen("optimiser")] = Field(
+        default_factory=Plain, description="what the server does with the averaged update"
+    )
     weighting: Literal["uniform", "samples"] = Field(
         "uniform", description="a client's weight in the average: equal, or proportional to its samples"
     )

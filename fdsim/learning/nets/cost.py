@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from fdsim.learning.local.params import ParameterLayout
 from fdsim.workload import NetCost
 
 
@@ -17,7 +18,11 @@ def input_dtype(module: nn.Module) -> torch.dtype:
 
 
 def measured_cost(module: nn.Module, input_shape: tuple[int, ...]) -> NetCost:
-    """Count operations (products alone, two for a multiply-add) and parameters by one pass of one sample."""
+    """Count operations (products alone, two for a multiply-add) and parameters by one pass of one sample.
+
+    A net that cannot be trained, such as one with batch norm, is refused here: before a run, not in it.
+    """
+    ParameterLayout.of(module)
     sample = torch.zeros(1, *input_shape, dtype=input_dtype(module))
     depthwise: list[float] = []
 

@@ -175,7 +175,7 @@ class ResNet(LayeredNet):
     width: PositiveInt = Field(
         16, multiple_of=8, description="channels of the first stage; later stages double them"
     )
-    stages: PositiveInt = 3
+    stages: PositiveInt = Field(3, description="stages, each of half the resolution of the one before")
 
     def layers(self, input_shape: Shape, classes: int) -> list[Layer]:
         _require_image(self, input_shape, 2 ** (self.stages + 1))

@@ -59,14 +59,14 @@ class TrialResult:
 
 def make_trace_bytes(job: TrialJob, examples: Examples) -> bytes:
     """Simulate the trace of a trial and return its file."""
+    from fdsim.pipeline import simulate_trace
     from fdsim.prepare import prepare
-    from fdsim.progress import Silent
-    from fdsim.run import make_trace
+    from fdsim.telemetry.callback import Callback
 
     prepared = prepare(_scenario(job, examples))
     with tempfile.TemporaryDirectory(prefix="fdsim-trace-") as folder:
         path = Path(folder) / "trace.parquet"
-        make_trace(prepared, path, Silent())
+        simulate_trace(prepared, path, Callback())
         return path.read_bytes()
 
 

@@ -221,7 +221,7 @@ def test_one_run_over_two_actors_learns_what_one_process_learns(
 ) -> None:
     """Weighted sums, sketches and whole updates through a real object store; float64, so that sums agree."""
     from fdsim.distributed.sharding import Sharding
-    from fdsim.run import RunChoices, run_scenario
+    from fdsim.pipeline import RunChoices, run_scenario
     from fdsim.scenario import load_scenario
     from fdsim.telemetry.reader import open_run
 
@@ -271,7 +271,7 @@ def test_choices_that_make_no_sense(
 
 def test_ray_is_not_loaded_unless_asked_for() -> None:
     code = (
-        "import sys, fdsim.cli.app, fdsim.run, fdsim.studies.launch, fdsim.studies.scheduler, fdsim.comparison.compare\n"
+        "import sys, fdsim.cli.app, fdsim.pipeline, fdsim.studies.launch, fdsim.studies.scheduler, fdsim.comparison.compare\n"
         "print('ray' in sys.modules, 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

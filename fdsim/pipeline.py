@@ -6,18 +6,19 @@ run_scenario(load_scenario("scenarios/quickstart.toml"), Path("runs/quickstart")
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import fdsim
 from fdsim.errors import NumericalError, ScenarioError
 from fdsim.prepare import Prepared, prepare
-from fdsim.progress import Progress, Silent
 from fdsim.scenario import Scenario
+from fdsim.telemetry.callback import Callback, Callbacks
 from fdsim.telemetry.folder import RunFolder
+from fdsim.telemetry.tensorboard import TensorBoard
 from fdsim.trace import Trace, TraceRound, open_trace, write_trace
 from fdsim.trace.cache import TraceCache
 
@@ -43,7 +44,7 @@ class RunChoices:
 
 
 def participation_rounds(
-    prepared: Prepared, progress: Progress, folder: RunFolder | None = None
+    prepared: Prepared, callback: Callback, folder: RunFolder | None = None
 ) -> Iterator[TraceRound]:
     """Yield the trace of a scenario round by round, from its fleet or its participation table."""
     scenario = prepared.scenario
@@ -65,10 +66,10 @@ def participation_rounds(
     if folder is not None and scenario.telemetry.events:
         with folder.events_writer() as events:
             yield from simulate(
-                config, on_event=events.append, on_time=progress.fleet_time, on_part=progress.fleet_part
+                config, on_event=events.append, on_time=callback.trace_time, on_part=callback.trace_part
             )
     else:
-        yield from simulate(config, on_time=progress.fleet_time, on_part=progress.fleet_part)
+        yield from simulate(config, on_time=callback.trace_time, on_part=callback.trace_part)
 
 
 def simulation_config(prepared: Prepared) -> SimulationConfig:
@@ -100,33 +101,33 @@ def reference_rounds(prepared: Prepared) -> Iterator[TraceRound]:
     return simulate_reference(simulation_config(prepared))
 
 
-def make_trace(
+def simulate_trace(
     prepared: Prepared,
     path: Path,
-    progress: Progress,
+    callback: Callback,
     folder: RunFolder | None = None,
     *,
     reference: bool = False,
 ) -> Trace:
     """Simulate participation and write the trace to `path`, which appears only when complete."""
-    rounds = reference_rounds(prepared) if reference else participation_rounds(prepared, progress, folder)
-    progress.fleet_starts(prepared)
+    rounds = reference_rounds(prepared) if reference else participation_rounds(prepared, callback, folder)
+    callback.trace_begin(prepared.scenario)
     trace = write_trace(
         path,
         rounds,
-        on_round=progress.trace_round,
+        on_round=callback.trace_round,
         made_by=prepared.trace_key,
         true_cluster=prepared.true_cluster,
     )
-    progress.fleet_ends(trace)
+    callback.trace_end(trace)
     return trace
 
 
 def run_scenario(
-    scenario: Scenario, out: Path, choices: RunChoices | None = None, *, progress: Progress | None = None
+    scenario: Scenario, out: Path, choices: RunChoices | None = None, *, callbacks: Sequence[Any] = ()
 ) -> Path:
-    """Run a scenario into a run folder and return the folder."""
-    choices, progress = choices or RunChoices(), progress or Silent()
+    """Run a scenario into a run folder and return the folder; callbacks are told what happens, see `Callback`."""
+    choices = choices or RunChoices()
     began_s = time.perf_counter()
     prepared = prepare(scenario)
     opened = (
@@ -134,15 +135,17 @@ def run_scenario(
         if choices.resume
         else RunFolder.create(out, scenario, force=choices.force)
     )
-    with opened as folder:
-        trace = _trace_of(prepared, folder, choices, progress)
+    own = [TensorBoard()] if scenario.telemetry.tensorboard else []
+    told = Callbacks([*own, *callbacks])
+    with opened as folder, told.during(scenario, out):
+        trace = _trace_of(prepared, folder, choices, told)
         folder.manifest.update(trace_hash=trace.content_hash, trace_key=prepared.trace_key)
-        _learn_all(prepared, trace, folder, choices, progress)
+        _learn_all(prepared, trace, folder, choices, told)
         folder.complete(wall_s=time.perf_counter() - began_s)
     return out
 
 
-def _trace_of(prepared: Prepared, folder: RunFolder, choices: RunChoices, progress: Progress) -> Trace:
+def _trace_of(prepared: Prepared, folder: RunFolder, choices: RunChoices, callback: Callback) -> Trace:
     if folder.trace_path.exists() and not folder.trace_damaged:
         trace = open_trace(folder.trace_path)
         if trace.made_by == prepared.trace_key:
@@ -150,13 +153,15 @@ def _trace_of(prepared: Prepared, folder: RunFolder, choices: RunChoices, progre
     # The event log belongs to the run, so a run that keeps one simulates its own fleet.
     if choices.trace_cache is not None and not prepared.scenario.telemetry.events:
         cache = TraceCache(choices.trace_cache)
-        cache.fetch(prepared.trace_key, folder.trace_path, lambda path: make_trace(prepared, path, progress))
+        cache.fetch(
+            prepared.trace_key, folder.trace_path, lambda path: simulate_trace(prepared, path, callback)
+        )
         return open_trace(folder.trace_path)
-    return make_trace(prepared, folder.trace_path, progress, folder)
+    return simulate_trace(prepared, folder.trace_path, callback, folder)
 
 
 def _learn_all(
-    prepared: Prepared, trace: Trace, folder: RunFolder, choices: RunChoices, progress: Progress
+    prepared: Prepared, trace: Trace, folder: RunFolder, choices: RunChoices, callback: Callback
 ) -> None:
     from fdsim.distributed.sharding import sharded
     from fdsim.prepare import make_task
@@ -171,8 +176,11 @@ def _learn_all(
         fdsim=fdsim.__version__,
     )
     # Every strategy is checked first, so that a setting it cannot work with is reported before hours of training.
-    for strategy, _ in logs:
+    for strategy, log in logs:
         strategy.check(task.federation)
+        # The states of built-in kinds are known to be storable, and may be large.
+        if ":" in strategy.kind and not log.finished:
+            _refuse_unstorable(strategy, strategy.start(task.federation))
     spread = (
         nullcontext(task)
         if choices.sharding is None
@@ -181,26 +189,53 @@ def _learn_all(
     with spread as task:
         for strategy, log in logs:
             if not log.finished:
-                _learn(strategy, task, trace, log, progress)
+                _learn(strategy, task, trace, log, callback)
 
 
-def _learn(strategy: Strategy, task: Task, trace: Trace, log: StrategyLog, progress: Progress) -> None:
+def _refuse_unstorable(strategy: Strategy, state: dict[str, Any]) -> None:
+    """Raise an error when a strategy's state could not be checkpointed, before a checkpoint is due."""
+    from fdsim.strategies.base import where_defined
+    from fdsim.telemetry.checkpoint import unstorable
+
+    told = unstorable(state)
+    if told is not None:
+        raise ScenarioError(
+            f"strategy '{strategy.label}', {where_defined(strategy)}",
+            f"{told}, which a checkpoint cannot hold",
+            "keep numbers, text, arrays or tensors; `cohort.stream()` gives random numbers without any state",
+        )
+
+
+def _learn(strategy: Strategy, task: Task, trace: Trace, log: StrategyLog, callback: Callback) -> None:
     from fdsim.learning.engine import Learner, begin, learn
 
     with log:
         state = log.checkpoint_state()
         learner = begin(strategy, task) if state is None else Learner.from_state(state)
-        progress.strategy_starts(strategy.label, learner.next_round)
+        callback.strategy_begin(strategy.label, learner.next_round)
+
+        def announced() -> Iterator[TraceRound]:
+            for trace_round in trace:
+                if trace_round.round >= learner.next_round:
+                    callback.round_begin(strategy.label, trace_round.round)
+                yield trace_round
+
+        problem, every, first = None, task.telemetry.keep_models_every, learner.next_round
         try:
-            for result in learn(strategy, task, trace, learner):
+            for result in learn(strategy, task, announced(), learner):
                 log.append(result.row, result.clients, result.snapshot)
+                if result.row.round == first:
+                    _refuse_unstorable(strategy, learner.strategy_state)
                 if log.checkpoint_due(learner.next_round):
                     log.checkpoint(learner.as_state(), learner.next_round)
-                progress.round_ends(strategy.label, result.row)
+                if every and learner.next_round % every == 0:
+                    log.keep_model(task.trainer.named(learner.params), result.row.round)
+                callback.round_end(strategy.label, result.row)
         except NumericalError as error:
             # One strategy that diverges is a result, not a reason to lose the others.
-            log.fail(str(error))
-            progress.strategy_fails(strategy.label, str(error))
+            problem = str(error)
+            log.fail(problem)
         else:
+            log.keep_model(task.trainer.named(learner.params), None)
             log.finish()
-            progress.strategy_ends(strategy.label)
+        callback.strategy_end(strategy.label, problem)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fdsim.run import RunChoices, run_scenario
+from fdsim.pipeline import RunChoices, run_scenario
 from fdsim.scenario import load_scenario
 
 QUICKSTART = Path(__file__).resolve().parent.parent / "scenarios/quickstart.toml"

@@ -1,0 +1,158 @@
+"""The verbs of the command line as functions: run a scenario or a study, make a trace.
+
+run = fdsim.run("scenarios/quickstart.toml", overrides={"rounds": 20})
+run.plot("accuracy")
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fdsim.errors import RunError, RunFolderError
+from fdsim.scenario import load_scenario
+from fdsim.telemetry.callback import Callback, Callbacks
+from fdsim.telemetry.reader import Run
+
+if TYPE_CHECKING:
+    from fdsim.scenario import Scenario
+    from fdsim.telemetry.study_reader import Study
+    from fdsim.trace import Trace
+
+Overrides = Sequence[str] | Mapping[str, Any]
+
+
+def run(
+    scenario: Path | str | Mapping[str, Any] | Scenario,
+    out: Path | str | None = None,
+    *,
+    overrides: Overrides | None = None,
+    resume: bool = False,
+    force: bool = False,
+    callbacks: Sequence[Any] = (),
+    progress: bool = True,
+    device: str | None = None,
+) -> Run:
+    """Run a scenario (a file, TOML text, a dict or a Scenario) and return the run.
+
+        run = fdsim.run("scenarios/quickstart.toml", overrides={"rounds": 20})
+        run.summary()
+
+    The folder is runs/<name> unless `out` is given. An existing run is never overwritten without `force=True`; an
+    unfinished one continues with `resume=True`. `callbacks` are told what happens, see `fdsim.Callback`.
+    """
+    from fdsim.pipeline import RunChoices, run_scenario
+
+    loaded = load_scenario(scenario, overrides or ())
+    folder = Path("runs") / loaded.name if out is None else Path(out)
+    choices = RunChoices(resume=resume, force=force, device=device)
+    with _in_python(), _shown(loaded.rounds, progress) as bars:
+        run_scenario(loaded, folder, choices, callbacks=[*bars, *callbacks])
+    return Run(folder)
+
+
+def run_study(
+    study: Path | str,
+    out: Path | str | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    workers: int | None = None,
+    progress: bool = True,
+    device: str | None = None,
+) -> Study:
+    """Run what is left of a study file's trials, in processes of their own, and return the study.
+
+    study = fdsim.run_study("scenarios/quickstart.study.toml", overrides=["study.seeds=3"])
+    study.rounds.groupby(["strategy", "round"])["test_accuracy"].mean()
+    """
+    from rich.console import Console
+
+    from fdsim.studies.launch import StudyChoices, default_folder, run_plan
+    from fdsim.studies.plan import plan_study
+    from fdsim.studies.progress import SilentStudy, StudyTerminal
+    from fdsim.studies.study_file import load_study
+    from fdsim.telemetry.study_reader import open_study
+
+    plan = plan_study(load_study(study, overrides))
+    folder = default_folder(plan) if out is None else Path(out)
+    choices = StudyChoices(workers=workers, device=device)
+    with _in_python():
+        if progress:
+            with StudyTerminal(Console()) as shown:
+                outcome = run_plan(plan, folder, choices, progress=shown)
+        else:
+            outcome = run_plan(plan, folder, choices, progress=SilentStudy())
+    if outcome.failed:
+        raise RunError(
+            f"{len(outcome.failed)} of {len(plan.trials)} trials failed. The same call tries them again; "
+            f"the output of their processes is in {folder / 'logs'}"
+        )
+    return open_study(folder)
+
+
+def make_trace(
+    scenario: Path | str | Mapping[str, Any] | Scenario,
+    out: Path | str,
+    *,
+    overrides: Overrides | None = None,
+    callbacks: Sequence[Any] = (),
+    progress: bool = True,
+) -> Trace:
+    """Simulate the fleet of a scenario, without any learning, and write its trace to `out`.
+
+    trace = fdsim.make_trace("scenarios/quickstart.toml", "trace.parquet")
+    trace.to_pandas()["cause"].value_counts()
+    """
+    from fdsim.pipeline import simulate_trace
+    from fdsim.prepare import prepare
+
+    loaded = load_scenario(scenario, overrides or ())
+    with _in_python(), _shown(loaded.rounds, progress) as bars:
+        return simulate_trace(prepare(loaded), Path(out), Callbacks([*bars, *callbacks]))
+
+
+@contextmanager
+def _shown(rounds: int, progress: bool) -> Iterator[list[Callback]]:
+    """Give the progress bars that fit the place: a notebook's, a terminal's, or none."""
+    if not progress:
+        yield []
+        return
+    from fdsim.progress import NotebookBars, Terminal
+
+    if in_notebook():
+        yield [NotebookBars(rounds)]
+        return
+    from rich.console import Console
+
+    with Terminal(Console(), rounds) as shown:
+        yield [shown]
+
+
+def in_notebook() -> bool:
+    """Whether this is a notebook's kernel, which shows HTML; IPython on a terminal is none."""
+    if "ipykernel" not in sys.modules or "IPython" not in sys.modules:
+        return False
+    from IPython import get_ipython
+
+    return hasattr(get_ipython(), "kernel")
+
+
+_WORDS = {"--force": "force=True", "--resume": "resume=True", "--out": "out"}
+
+
+@contextmanager
+def _in_python() -> Iterator[None]:
+    """Name arguments where a remedy names options of the command line."""
+    try:
+        yield
+    except RunFolderError as error:
+        raise type(error)(error.place, error.problem, _reworded(error.remedy)) from None
+
+
+def _reworded(remedy: str) -> str:
+    for option, argument in _WORDS.items():
+        remedy = remedy.replace(option, argument)
+    return remedy
