@@ -38,3 +38,24 @@ def test_a_notebook_runs(path: Path, small_run: Path, monkeypatch: pytest.Monkey
     assert all(cell.execution_count for cell in code)
     outputs = [output for cell in code for output in cell.outputs]
     assert any("image/png" in output.get("data", {}) for output in outputs), "no picture was drawn"
+
+
+def test_a_place_on_the_axes_of_who_stands_in_for_whom_is_a_client(
+    small_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients that were never missing have a line as well, else all behind them would be drawn one place off."""
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    monkeypatch.setenv("FDSIM_RUN", str(small_run))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    book = nbformat.read(ROOT / "analysis/friends.ipynb", as_version=4)
+    at = next(i for i, cell in enumerate(book.cells) if "pd.crosstab" in cell.source)
+    check = (
+        "assert matrix.index.tolist() == matrix.columns.tolist() == list(range(clients['client'].nunique()))\n"
+        "pairs = stood.groupby(['client', 'stand_in']).size()\n"
+        "assert all(matrix.iloc[int(a), int(b)] == n for (a, b), n in pairs.items()) and len(pairs)"
+    )
+    book.cells = [*book.cells[: at + 1], nbformat.v4.new_code_cell(check)]
+    nbclient.NotebookClient(
+        book, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(ROOT / "analysis")}}
+    ).execute()
