@@ -115,7 +115,9 @@ def test_many_strategies_all_look_different(kinds: list[str]) -> None:
     assert list(looks) == labels
 
 
-@pytest.mark.parametrize("kinds", [["fdms"] * 9, ["full", "fdms", "dropout", *["stale"] * 4, "zero", "my:Own"]])
+@pytest.mark.parametrize(
+    "kinds", [["fdms"] * 9, ["full", "fdms", "dropout", *["stale"] * 4, "zero", "my:Own"]]
+)
 def test_nine_lines_differ_in_colour_and_in_dash(kinds: list[str]) -> None:
     looks = strategy_looks([f"variant {i}" for i in range(9)], kinds)
     colours = [STRATEGIES_LIGHT[token[1:]] for token, _ in looks.values()]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -119,3 +121,15 @@ def test_cases_are_named_as_shortly_as_they_can_be() -> None:
     assert case_name({"participation.alpha": 0.3, "rounds": 5}) == "alpha = 0.3, rounds = 5"
     assert case_name({"a.kind": 1, "b.kind": 2}, "night") == "night, a.kind = 1, b.kind = 2"
     assert case_name({}) == ""
+
+
+def test_compare_writes_its_file_though_nobody_reads_the_table(study: Path, tmp_path: Path) -> None:
+    out = tmp_path / "f.csv"
+    words = [sys.executable, "-m", "fdsim", "compare", str(study), "--out", str(out)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        assert started.stderr is not None
+        started.stdout.close()
+        complaints = started.stderr.read()
+        assert (started.wait(timeout=120), complaints) == (0, "")
+    assert "worst_accuracy" in out.read_text()
