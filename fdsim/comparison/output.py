@@ -128,7 +128,8 @@ def footnote(comparison: Comparison) -> str:
         f"mean ± standard deviation over repeats; Δ: mean paired difference to {comparison.baseline} [95 % by Student's t], "
         f"paired {pairing}; gap recovered: of the one between {comparison.question.lower} and "
         f"{comparison.question.upper}, – where the 95 % interval of that contains 0 or is unknown; "
-        "worst after ⅓: lowest accuracy after a third of the rounds; hours: simulated; to target: median by Kaplan–Meier (repeats that reached it / all); "
+        "worst after ⅓: lowest accuracy after a third of the rounds; hours: simulated; "
+        "to target: median by Kaplan–Meier (repeats that reached it / all); "
         "fluctuation: standard deviation of the change between evaluations"
     )
 
