@@ -302,6 +302,27 @@ def test_nothing_covers_the_figures_and_a_zoom_can_be_undone(seen: Visit) -> Non
     assert seen.complaints == []
 
 
+def test_the_fleet_can_be_played(seen: Visit, tiny: Path) -> None:
+    """The film runs to the last round and stops; a tile has the colour of what the trace says."""
+    figure = seen.page.locator("#figure-fleet")
+    states = "d => d.data[0].customdata.map(t => t.split('<br>')[1])"
+    first = seen.figure("fleet", states)
+    figure.locator(".play", has_text="Play").click()
+    assert figure.locator(".play").text_content() == "Pause"
+    figure.locator(".play", has_text="Play").wait_for()
+    seen.settle()
+    assert (figure.locator("output").text_content() or "").startswith("6, day ")
+    trace = fdsim.open_run(tiny).trace.sort_values("client")
+    for index, told in ((0, first), (5, seen.figure("fleet", states))):
+        rows = trace[trace["round"] == index]
+        expected = [
+            "trained" if row.outcome == "completed" else str(row.cause).replace("_", " ")
+            for row in rows.itertuples()
+        ]
+        assert [text.removesuffix(", plugged in") for text in told] == expected
+    assert seen.complaints == []
+
+
 def test_by_touch_on_a_phone(browser: Browser, report: Path) -> None:
     """Keys answer to a tap, tables are lists of lines, and nothing leaves the screen."""
     phone = visit(browser, report, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)

@@ -159,6 +159,12 @@
       input.setAttribute("aria-label", control.label);
       input.addEventListener("input", () => { output.textContent = options[input.value].text; choose(Number(input.value)); });
       label.append(input, output);
+      if (control.play) {
+        const both = document.createElement("div");
+        both.className = "control";
+        both.append(playButton(input), label);
+        return both;
+      }
     } else if (control.kind === "tabs") {
       const tabs = document.createElement("span");
       tabs.className = "tabs";
@@ -184,6 +190,30 @@
       label.append(select);
     }
     return label;
+  }
+
+  // Moves a slider by itself, from the beginning when it stands at the end; any touch of the slider stops it.
+  function playButton(input) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "play";
+    let timer = 0;
+    const stop = () => { clearInterval(timer); timer = 0; button.textContent = "Play"; };
+    const step = () => {
+      if (Number(input.value) >= Number(input.max)) { stop(); return; }
+      input.value = Number(input.value) + 1;
+      input.dispatchEvent(new Event("input"));
+    };
+    button.addEventListener("click", () => {
+      if (timer) { stop(); return; }
+      if (Number(input.value) >= Number(input.max)) { input.value = -1; }
+      button.textContent = "Pause";
+      step();
+      timer = setInterval(step, 500);
+    });
+    input.addEventListener("pointerdown", stop);
+    stop();
+    return button;
   }
 
   // ---- the case of a study: one choice for every figure and table
