@@ -127,6 +127,7 @@ def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
         assert target.startswith("http") or (ROOT / target).exists(), target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_every_command_and_snippet_of_a_page_works_in_order(
     page: Path, newcomer: tuple[Path, dict[str, str]], tmp_path: Path

@@ -35,10 +35,8 @@ def film_figure(data: RunData) -> Figure | Remark:
     if not data.tables.get("fleet"):
         return Remark(title, "This run had no simulated devices, only a trace of outcomes.")
     clients, rounds = evenly(outcomes.clients, _DEVICES), evenly(outcomes.rounds, _ROUNDS)
-    legend = [
-        word if word["outcome"] != "completed" else {**word, "text": "trained", "colour": "@train"}
-        for word in words()
-    ]
+    # Of who completed the map says so; here it is what the device did.
+    legend = [{**word, "text": "trained"} if word["outcome"] == "completed" else word for word in words()]
     codes = map_codes(outcomes)[rounds][:, clients]
     remark = ""
     charging = np.zeros_like(codes)

@@ -73,7 +73,7 @@
     const present = new Set(unpack(payload.codes));
     return {
       traces: [{
-        type: "scatter", mode: "markers" + (size >= 24 ? "+text" : ""), x: places.map((i) => i % across), y: places.map((i) => Math.floor(i / across)), text: size >= 24 ? payload.client.map(String) : undefined, textfont: { size: 11, color: "@ink" }, customdata: about, showlegend: false,
+        type: "scatter", mode: "markers" + (size >= 24 ? "+text" : ""), x: places.map((i) => i % across), y: places.map((i) => Math.floor(i / across)), text: size >= 24 ? payload.client.map(String) : undefined, textposition: "bottom center", textfont: { size: 11, color: "@soft" }, customdata: about, showlegend: false,
         marker: { symbol: "square", size, color: Array.from(codes, (code) => payload.words[code].colour), line: { color: Array.from(charging, (on) => (on ? "@ink" : "@surface")), width: Array.from(charging, (on) => (on ? 2 : 0)) } },
         hovertemplate: "%{customdata}<extra></extra>",
       }],
@@ -81,7 +81,7 @@
         xaxis: { visible: false, range: [-0.7, across - 0.3], fixedrange: true }, yaxis: { visible: false, range: [down - 0.3, -0.7], fixedrange: true }, margin: { l: 8, r: 8, t: 8, b: 8 },
       },
       legend: payload.words.filter((_, i) => present.has(i)),
-      height: Math.max(250, Math.min(620, 30 + down * size * 1.3)),
+      height: Math.max(250, Math.min(620, 40 + down * (size >= 24 ? size + 30 : size * 1.3))),
       table: {
         columns: ["round", "client", "device", "state", "plugged_in", "battery_percent"],
         rows: function* rows() { for (const i of places) yield [payload.rounds[choice.round], payload.client[i], payload.device[i], payload.words[codes[i]].text, charging[i], level[i] <= 100 ? level[i] : null]; },
