@@ -39,17 +39,25 @@ def scenario_page() -> str:
         "## Top level",
         _keys(schema["properties"]),
     ]
-    for name, table in sorted(schema["$defs"].items()):
-        if not name.startswith("family_") and "properties" in table and not _of_a_kind(name):
-            parts += [f"## {name}", _first_line(table.get("description", "")), _keys(table["properties"])]
+    for name in _in_order(schema):
+        table = schema["$defs"][name]
+        parts += [f"## {name}", _first_line(table.get("description", "")), _keys(table.get("properties", {}))]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _of_a_kind(name: str) -> bool:
-    from fdsim.catalogue import MENU
-
-    classes = {path.rsplit(":", 1)[1] for kinds in MENU.values() for path in kinds.values()}
-    return name in classes
+def _in_order(schema: dict[str, Any]) -> list[str]:
+    """Return the tables in the order in which the top level, then they themselves, refer to one another."""
+    found: list[str] = []
+    waiting = [schema["properties"]]
+    while waiting:
+        part = waiting.pop(0)
+        inner = part.values() if isinstance(part, dict) else part if isinstance(part, list) else []
+        waiting += [value for value in inner if isinstance(value, dict | list)]
+        name = str(part.get("$ref", "")).rsplit("/", 1)[-1] if isinstance(part, dict) else ""
+        if name and not name.startswith("family_") and name not in found:
+            found.append(name)
+            waiting.append(schema["$defs"][name].get("properties", {}))
+    return found
 
 
 def _keys(properties: dict[str, Any]) -> str:
@@ -69,7 +77,7 @@ def _type(about: dict[str, Any]) -> str:
     if "$ref" in about:
         name = about["$ref"].rsplit("/", 1)[-1]
         family = name.removeprefix("family_")
-        return f"a [{family}](kinds.md#{family})" if name != family else "table"
+        return f"a [{family}](kinds.md#{family})" if name != family else f"[{name}](#{name.lower()})"
     for joined in ("anyOf", "oneOf", "allOf"):
         if joined in about:
             return " or ".join(
@@ -83,7 +91,7 @@ def _type(about: dict[str, Any]) -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
 def _first_line(text: str) -> str:
