@@ -13,7 +13,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 _ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-_SIZE = {"width": 1200, "height": 1340}
+_SIZE = {"width": 1200, "height": 1500}
 
 
 def take_picture(report: Path, picture: Path) -> None:

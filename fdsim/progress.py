@@ -29,18 +29,21 @@ class Terminal(Callback):
     def __init__(self, console: Console, rounds: int) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bars
+        from rich.table import Column
 
         self._console, self._rounds = console, rounds
         self._live = console.is_terminal
         self._bars = Bars(
-            TextColumn("{task.description:<16}", markup=False),
-            BarColumn(bar_width=28),
-            MofNCompleteColumn(),
+            TextColumn("{task.description:<16}", markup=False, table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=28 if console.width >= 110 else 12, table_column=Column(no_wrap=True)),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
             TextColumn("{task.fields[note]}", markup=False),
-            TimeElapsedColumn(),
+            TimeElapsedColumn(table_column=Column(no_wrap=True)),
             console=console,
             disable=not self._live,
         )
+        # What is left for the note beside name, bar, count and clock: without a limit the bar would give way to it.
+        self._room = max(20, console.width - (16 + 1 + 12 + 1 + 2 * len(str(rounds)) + 2 + 1 + 8))
         self._task = (
             None if not self._live else self._bars.add_task("fleet", total=rounds, note="", visible=False)
         )
@@ -81,7 +84,9 @@ class Terminal(Callback):
     def _note(self, note: str) -> None:
         """Put a note beside the bar, or print it where there is no bar and nothing was printed for a while."""
         if self._task is not None:
-            self._bars.update(self._task, note=note)
+            self._bars.update(
+                self._task, note=note if len(note) <= self._room else note[: self._room - 1] + "…"
+            )
         elif time.perf_counter() - self._said_s > _QUIET_S:
             self._say(f"  {note}")
 
@@ -108,7 +113,8 @@ class Terminal(Callback):
         """Open a strategy's bar."""
         self._began_s, self._last = time.perf_counter(), None
         if self._live:
-            self._task = self._bars.add_task(label, total=self._rounds, completed=next_round, note="")
+            name = shortened(label, 16)
+            self._task = self._bars.add_task(name, total=self._rounds, completed=next_round, note="")
         elif next_round:
             self._say(f"{label}: continues from round {next_round}")
 
@@ -197,6 +203,14 @@ class NotebookBars(Callback):
         """Fill the strategy's bar, or say why it failed."""
         done, note = self._bars[label]
         self._set(label, done, note if problem is None else f"failed: {problem}", now=True)
+
+
+def shortened(text: str, most: int) -> str:
+    """Cut a text in the middle, where names of one kind differ least, to at most so many characters."""
+    if len(text) <= most:
+        return text
+    tail = (most - 1) // 2
+    return text[: most - 1 - tail] + "…" + text[len(text) - tail :]
 
 
 def _clock(t_s: float) -> str:

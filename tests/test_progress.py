@@ -28,3 +28,22 @@ def test_piped_output_says_how_far_a_long_step_is(
         shown.trace_part(0.4, None)
         shown.trace_part(0.8, 91_800.0)
     assert out.getvalue() == "\n" + expected
+
+
+def test_at_eighty_columns_there_is_still_a_bar() -> None:
+    from fdsim.trace import Cause, Outcome, blank_round
+
+    lost = blank_round(0, 4, 0.0, 120.0)
+    lost.outcome[:] = Outcome.dropped
+    lost.cause[:] = [Cause.battery_empty, Cause.battery_empty, Cause.link_lost, Cause.link_lost]
+    with progress.Terminal(Console(file=io.StringIO(), force_terminal=True, width=80), rounds=240) as shown:
+        shown._bars.update(shown._task, visible=True)
+        shown.trace_round(lost)
+        shown.strategy_starts("oracle_friends, the second of its kind", 3)
+        shown.strategy_starts("oracle_friends, the third of its kind", 3)
+        plain = Console(file=io.StringIO(), width=80, force_terminal=True, color_system="standard")
+        plain.print(shown._bars.get_renderable())
+    lines = plain.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert len(lines) == 3
+    assert all(line.count("━") + line.count("╸") + line.count("╺") >= 12 for line in lines)
+    assert "100% dropped" in lines[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO, cast
 
 import typer
 from typer.core import TyperGroup
@@ -25,23 +25,14 @@ from fdsim.cli.validate import validate
 from fdsim.cli.verify import verify
 from fdsim.errors import FdsimError
 
-#: Every verb, in the order in which a newcomer needs them.
-VERBS: dict[str, Callable[..., None] | typer.Typer] = {
-    "new": new,
-    "run": run,
-    "study": study,
-    "trace": trace.app,
-    "report": report,
-    "compare": compare,
-    "show": show,
-    "validate": validate,
-    "explain": explain,
-    "list": listing.app,
-    "verify": verify,
-    "theory": theory,
-    "schema": schema,
-    "bench": bench.app,
+#: Every verb, in groups and in the order in which a newcomer needs them.
+GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
+    "Simulate": {"new": new, "run": run, "study": study, "trace": trace.app},
+    "Look at results": {"report": report, "compare": compare, "show": show},
+    "Write scenarios": {"validate": validate, "explain": explain, "list": listing.app, "schema": schema},
+    "Check": {"verify": verify, "theory": theory, "bench": bench.app},
 }
+VERBS = {name: verb for verbs in GROUPS.values() for name, verb in verbs.items()}
 
 
 class _Ordered(TyperGroup):
@@ -59,11 +50,12 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for _name, _verb in VERBS.items():
-    if isinstance(_verb, typer.Typer):
-        app.add_typer(_verb, name=_name)
-    else:
-        app.command(_name)(_verb)
+for _panel, _verbs in GROUPS.items():
+    for _name, _verb in _verbs.items():
+        if isinstance(_verb, typer.Typer):
+            app.add_typer(_verb, name=_name, rich_help_panel=_panel)
+        else:
+            app.command(_name, rich_help_panel=_panel)(_verb)
 
 
 def _version(wanted: bool) -> None:
@@ -82,8 +74,36 @@ def _options(
     """Federated learning on devices that drop out."""
 
 
+class _UntilClosed:
+    """A stream whose reader may leave, as `head` does: the rest goes nowhere, and the command does its work."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            self._close()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            self._close()
+
+    def _close(self) -> None:
+        # What is still buffered is written when Python exits, and must find a place then.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 def main() -> None:
     """Run the command line; exit codes: 0 success, 1 the run failed, 2 the input was wrong, 3 a strategy failed."""
+    sys.stdout = cast("TextIO", _UntilClosed(sys.stdout))
     debug = "--debug" in sys.argv or bool(os.environ.get("FDSIM_DEBUG"))
     # --debug may stand anywhere on the line, as people add it to the end of the command that failed.
     arguments = [word for word in sys.argv[1:] if word != "--debug"]

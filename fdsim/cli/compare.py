@@ -48,7 +48,9 @@ def compare_and_show(
     from fdsim.comparison.output import print_comparison, write_comparison
 
     found = compare(curves_of(folders), Question(by=by, against=against, target_accuracy=target))
-    print_comparison(found, console)
+    # Files first: whoever reads the table may stop after its first lines.
     for file in files:
         write_comparison(found, file)
+    print_comparison(found, console)
+    for file in files:
         typer.echo(f"written: {file}")

@@ -152,9 +152,13 @@ def runs(
 
     if not folder.is_dir():
         raise RunFolderError(str(folder), "there is no such folder", "`fdsim run SCENARIO` makes runs/<name>")
-    table = Table("run", "status", "scenario", title=f"runs in {folder}", title_justify="left")
+    table = Table(title=f"runs in {folder}", title_justify="left")
+    # A path that is cut looks like its neighbours; it goes on in the next line instead.
+    table.add_column("run", overflow="fold")
+    table.add_column("status", no_wrap=True)
+    table.add_column("scenario", overflow="fold")
     for heading in ("seed", "rounds", "size"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("started")
     for path in find_run_folders(folder):
         size = _size(path)
@@ -170,7 +174,7 @@ def runs(
                 facts["started_at"][:16].replace("T", " "),
             ]
         except RunFolderError as error:
-            cells = [f"damaged: {error.problem}", "", "", "", size, ""]
+            cells = ["damaged", error.problem, "", "", size, ""]
         table.add_row(Text(str(path)), *(Text(cell) for cell in cells))
     Console().print(table)
 

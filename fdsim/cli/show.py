@@ -33,6 +33,7 @@ def _status(run: Run) -> str:
 
 
 def rounds_done(run: Run) -> str:
-    """Rounds done of all there are, over all strategies."""
-    progress = run.progress
-    return f"{sum(progress.values())}/{run.manifest['rounds'] * len(progress)}"
+    """Rounds done of those planned; from the least to the most where strategies differ."""
+    done = run.progress.values()
+    least, most = min(done, default=0), max(done, default=0)
+    return f"{least if least == most else f'{least}–{most}'}/{run.manifest['rounds']}"

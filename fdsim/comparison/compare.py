@@ -18,7 +18,7 @@ import pandas as pd
 
 from fdsim.catalogue import nearest
 from fdsim.comparison.curves import Curves
-from fdsim.comparison.measures import COSTS, QUALITIES, Cost
+from fdsim.comparison.measures import BESIDE_FULL, COSTS, QUALITIES, Cost, Curve
 from fdsim.comparison.statistics import (
     NO_INTERVAL,
     describe,
@@ -83,7 +83,7 @@ def compare(curves: Curves, question: Question | None = None) -> Comparison:
     repeats: list[pd.DataFrame] = []
     for group, part in _split(about, groups):
         target = question.target_accuracy or _target(curves, part)
-        measured = _measure(curves, part, target)
+        measured = _measure(curves, part, target, question.upper)
         repeats.append(measured)
         for row in _rows(measured, arms, baseline, question):
             rows.append({**group, question.by: row.pop("arm"), "target_accuracy": target, **row})
@@ -126,15 +126,20 @@ def _target(curves: Curves, part: pd.DataFrame) -> float | None:
     return TARGET_FRAC * float(means.max()) if len(means) else None
 
 
-def _measure(curves: Curves, part: pd.DataFrame, target: float | None) -> pd.DataFrame:
+def _measure(curves: Curves, part: pd.DataFrame, target: float | None, upper: str) -> pd.DataFrame:
     records = []
+    fulls = _curves_of_upper(curves, upper)
     for index in part.index:
         curve = curves.curves[index]
         record: dict[str, object] = {
             **part.loc[index].to_dict(),
             "complete": curve.complete,
             **curve.qualities(),
+            **{measure.name: float("nan") for measure in BESIDE_FULL},
         }
+        full = fulls.get(_repeat(curves, index))
+        if full is not None and curve.complete and full.complete:
+            record |= curve.beside(full)
         for measure in COSTS:
             cost = Cost(float("nan"), reached=False) if target is None else curve.cost(measure.name, target)
             record[measure.name] = cost.value
@@ -142,6 +147,17 @@ def _measure(curves: Curves, part: pd.DataFrame, target: float | None) -> pd.Dat
             record[f"{measure.name}_watched"] = curve.watched(measure.name)
         records.append(record)
     return pd.DataFrame(records)
+
+
+def _repeat(curves: Curves, index: Any) -> tuple[str, ...]:
+    """Tell which repeat a curve belongs to: its seed and settings, under whatever strategy."""
+    return tuple(str(curves.about.loc[index, name]) for name in ("seed", *curves.settings))
+
+
+def _curves_of_upper(curves: Curves, upper: str) -> dict[tuple[str, ...], Curve]:
+    """Return the upper bound's curve of each repeat that has one."""
+    theirs = curves.about.index[curves.about["strategy"].astype(str) == upper]
+    return {_repeat(curves, index): curves.curves[index] for index in theirs}
 
 
 def _rows(
@@ -178,7 +194,7 @@ def _rows(
             "incomplete": int((~mine["complete"]).sum()),
             "failed": int(mine["failed"].sum()),
         }
-        for measure in QUALITIES:
+        for measure in (*QUALITIES, *BESIDE_FULL):
             rows.append(
                 {
                     **start,
@@ -205,12 +221,13 @@ def _quality(
     values: pd.Series, by_arm: dict[str, pd.DataFrame], name: str, question: Question
 ) -> dict[str, object]:
     sample = describe(values.to_numpy())
-    frac, interval = float("nan"), NO_INTERVAL
+    frac, interval, gap = float("nan"), NO_INTERVAL, NO_INTERVAL
     lower, upper = by_arm.get(question.lower), by_arm.get(question.upper)
     if name in _RECOVERABLE and lower is not None and upper is not None:
         common = [s for s in values.index if s in lower.index and s in upper.index]
         sides = [side.loc[common].to_numpy(dtype=np.float64) for side in (values, lower[name], upper[name])]
         frac, interval = gap_recovered(*sides)
+        gap = paired_difference(sides[2], sides[1]).t_interval
     return {
         "n": sample.n,
         "mean": sample.mean,
@@ -220,6 +237,8 @@ def _quality(
         "gap_recovered": frac,
         "gap_recovered_low": interval.low,
         "gap_recovered_high": interval.high,
+        "gap_low": gap.low,
+        "gap_high": gap.high,
     }
 
 

@@ -31,7 +31,15 @@ QUALITIES = (
     Measure("best_accuracy", "best accuracy"),
     Measure("mean_accuracy", "mean accuracy (area under the curve)"),
     Measure("fluctuation", "fluctuation", 4),
+    Measure("worst_accuracy", "worst accuracy after a third of the rounds"),
 )
+#: Known where the run has a curve without dropouts to stand beside.
+BESIDE_FULL = (
+    Measure("gap_to_full", "mean gap to full"),
+    Measure("hours_below_full", "simulated hours below 90 % of full", 1),
+)
+#: Below this fraction of Full's accuracy a model counts as not serving its users.
+BELOW_FRAC = 0.9
 #: What it took to reach the target accuracy; a curve that never did is *censored*: it would have taken longer than observed.
 COSTS = (
     Measure("rounds", "rounds to target", 0),
@@ -70,6 +78,27 @@ class Curve:
             "best_accuracy": float(self.accuracy.max()),
             "mean_accuracy": mean_accuracy(self.rounds, self.accuracy),
             "fluctuation": fluctuation(self.accuracy),
+            "worst_accuracy": self.worst_accuracy(),
+        }
+
+    def worst_accuracy(self) -> float:
+        """Return the lowest accuracy after the first third of the rounds, when a model should have become useful."""
+        late = self.accuracy[self.rounds > self.rounds[-1] / 3] if len(self.rounds) else self.accuracy
+        return float(late.min()) if len(late) else float("nan")
+
+    def beside(self, full: Curve) -> dict[str, float]:
+        """Return the `BESIDE_FULL` of the curve: how far it is behind a curve without dropouts, and for how long.
+
+        A model is in force from its evaluation to the next. Only rounds that both curves evaluated count.
+        """
+        _, mine, theirs = np.intersect1d(self.rounds, full.rounds, return_indices=True)
+        if not len(mine):
+            return {measure.name: float("nan") for measure in BESIDE_FULL}
+        below = self.accuracy[mine] < BELOW_FRAC * full.accuracy[theirs]
+        in_force_h = np.diff(self.sim_hours[mine])
+        return {
+            "gap_to_full": float((full.accuracy[theirs] - self.accuracy[mine]).mean()),
+            "hours_below_full": float(in_force_h[below[:-1]].sum()),
         }
 
     def cost(self, name: str, target: float) -> Cost:

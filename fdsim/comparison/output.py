@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from fdsim.comparison.compare import Comparison
-from fdsim.comparison.measures import COSTS, QUALITIES
+from fdsim.comparison.measures import BESIDE_FULL, COSTS, QUALITIES, Measure
 from fdsim.errors import InputError, StorageError
 
 if TYPE_CHECKING:
@@ -20,6 +21,13 @@ _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "−": "$-$", ">": "$>$", "–": "--", "Δ": r"$\Delta$",
 }  # fmt: skip
+#: Shorter titles for the columns of a table.
+_TITLES = {
+    "mean_accuracy": "area under curve",
+    "worst_accuracy": "worst after ⅓",
+    "hours_below_full": "hours < 90 % of full",
+}
+_UNITS = ("rounds", "hours", "J", "kJ", "MJ")
 _AHEAD = ("n", "final accuracy", "gap recovered")
 
 
@@ -51,21 +59,26 @@ def _plain(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
-    """Print two tables per group, and a footnote on the numbers."""
+    """Print three tables per group, and a footnote on the numbers."""
     from rich.table import Table
     from rich.text import Text
 
     by = comparison.question.by
     for title, rows in _groups(comparison):
         shown = display_table(comparison, rows)
-        # Two narrow tables fit where one wide one would be cut off: first the outcome, then the details.
+        # Narrow tables fit where one wide one would be cut off: the outcome, the course of learning, the costs.
         ahead = [by, *(name for name in shown.columns if name in _AHEAD or name.startswith("Δ"))]
-        rest = [by, *(name for name in shown.columns if name not in ahead)]
+        costs = [by, *(name for name in shown.columns if name.split(" ")[0] in _UNITS and " to " in name)]
+        rest = [by, *(name for name in shown.columns if name not in (*ahead, *costs))]
         short = shown.assign(**{name: shown[name].str.split(" ±").str[0] for name in rest})
-        for heading, part in ((title, shown[ahead]), ("", short[rest])):
+        for heading, part in ((title, shown[ahead]), ("", short[rest]), ("", shown[costs])):
+            if len(part.columns) < 2:
+                continue
             table = Table(title=Text(heading) if heading else None, title_justify="left")
             for name in part.columns:
-                table.add_column(name, justify="left" if name == by else "right")
+                table.add_column(
+                    name, justify="left" if name == by else "right", overflow="fold", no_wrap=" " not in name
+                )
             for line in part.itertuples(index=False):
                 table.add_row(*(Text(str(value)) for value in line))
             console.print(table)
@@ -83,20 +96,23 @@ def display_table(comparison: Comparison, rows: pd.DataFrame) -> pd.DataFrame:
     by = comparison.question.by
     target = rows["target_accuracy"].iloc[0]
     to_target = "" if target is None or pd.isna(target) else f" to {target:.3f}"
+    units = {measure.name: _unit(rows, measure) for measure in COSTS}
     lines = []
     for arm in dict.fromkeys(rows[by]):
         mine = rows[rows[by] == arm].set_index("measure")
-        final, recovered = mine.loc["final_accuracy"], mine.loc["final_accuracy", "gap_recovered"]
+        final = mine.loc["final_accuracy"]
         line = {by: arm, "n": _repeats(final)}
-        for measure in QUALITIES:
-            title = "area under curve" if measure.name == "mean_accuracy" else measure.title
-            line[title] = _mean_sd(mine.loc[measure.name], measure.digits)
+        for measure in (*QUALITIES, *BESIDE_FULL):
+            if measure in QUALITIES or pd.notna(mine.loc[measure.name, "mean"]):
+                line[_TITLES.get(measure.name, measure.title)] = _mean_sd(
+                    mine.loc[measure.name], measure.digits
+                )
         line[f"Δ final to {comparison.baseline}"] = "–" if arm == comparison.baseline else _difference(final)
-        line["gap recovered"] = "–" if pd.isna(recovered) else f"{recovered:.0%}"
+        line["gap recovered"] = _recovered(final)
         for measure in COSTS:
             if pd.notna(mine.loc[measure.name, "mean"]):
-                unit = {"rounds": "rounds", "sim_hours": "hours", "energy_kj": "kJ"}[measure.name]
-                line[unit + to_target] = _cost(mine.loc[measure.name], measure.digits)
+                unit, scale, digits = units[measure.name]
+                line[unit + to_target] = _cost(mine.loc[measure.name], scale, digits)
         lines.append(line)
     return pd.DataFrame(lines).fillna("–")
 
@@ -110,7 +126,10 @@ def footnote(comparison: Comparison) -> str:
     )
     return (
         f"mean ± standard deviation over repeats; Δ: mean paired difference to {comparison.baseline} [95 % by Student's t], "
-        f"paired {pairing}; to target: median by Kaplan–Meier (repeats that reached it / all); "
+        f"paired {pairing}; gap recovered: of the one between {comparison.question.lower} and "
+        f"{comparison.question.upper}, – where the 95 % interval of that contains 0 or is unknown; "
+        "worst after ⅓: lowest accuracy after a third of the rounds; hours: simulated; "
+        "to target: median by Kaplan–Meier (repeats that reached it / all); "
         "fluctuation: standard deviation of the change between evaluations"
     )
 
@@ -137,11 +156,32 @@ def _difference(row: Any) -> str:
     return f"{row['difference']:+.3f}{interval}".replace("-", "−")
 
 
-def _cost(row: Any, digits: int) -> str:
+def _recovered(row: Any) -> str:
+    """Show a fraction of the gap only where there is one: its interval lies above 0."""
+    if pd.isna(row["gap_recovered"]) or not row["gap_low"] > 0:
+        return "–"
+    return f"{row['gap_recovered']:.0%}".replace("-", "−")
+
+
+def _unit(rows: pd.DataFrame, measure: Measure) -> tuple[str, float, int]:
+    """Return the unit in which a group's costs are shown, what to multiply them by, and the decimals."""
+    if measure.name != "energy_kj":
+        return {"rounds": "rounds", "sim_hours": "hours"}[measure.name], 1.0, measure.digits
+    costs = rows.loc[rows["measure"] == measure.name, ["median", "watched"]].astype(float)
+    known = costs["median"].where(np.isfinite(costs["median"]), costs["watched"]).dropna()
+    least = known[known > 0].min() if (known > 0).any() else 1.0
+    return next(
+        (unit, scale, measure.digits)
+        for unit, scale in (("MJ", 1e-3), ("kJ", 1.0), ("J", 1e3))
+        if least * scale >= 1 or unit == "J"
+    )
+
+
+def _cost(row: Any, scale: float, digits: int) -> str:
     reached = f" ({int(row['reached'])}/{int(row['n'])})"
     if math.isinf(row["median"]):
-        return f"> {row['watched']:.{digits}f}{reached}"
-    return f"{row['median']:.{digits}f}{reached}"
+        return f"> {row['watched'] * scale:.{digits}f}{reached}"
+    return f"{row['median'] * scale:.{digits}f}{reached}"
 
 
 def latex(comparison: Comparison) -> str:

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 from rich.table import Table
+
+from fdsim.comparison.measures import Curve, curve_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,6 +31,10 @@ class StrategySummary:
     rounds_to_target: int | None
     gap_to_full: float | None
     """Mean over the rounds of Full's accuracy minus this one's."""
+    worst_accuracy: float | None
+    """The lowest after the first third of the rounds."""
+    hours_below_full: float | None
+    """Simulated hours with a model below 90 % of Full's accuracy."""
     substitution_error: float | None
     """Mean ‖e_t‖² over the rounds, when the counterfactual was on."""
 
@@ -46,26 +53,27 @@ class RunSummary:
 
 def summarise(rounds: pd.DataFrame, trace: pd.DataFrame, target_accuracy: float | None = None) -> RunSummary:
     """Compute the closing table from a run's rounds table and its trace."""
-    measured = rounds.dropna(subset=["test_accuracy"])
-    curves = {
-        str(name): rows.set_index("round")["test_accuracy"]
-        for name, rows in measured.groupby("strategy", observed=True)
-    }
+    found = {str(name): curve_of(rows) for name, rows in rounds.groupby("strategy", observed=True)}
+    curves = {name: curve for name, curve in found.items() if len(curve.accuracy)}
+    full = curves.get("full")
     order = list(dict.fromkeys(rounds["strategy"].astype(str)))
     if target_accuracy is None and curves:
-        target_accuracy = TARGET_FRAC * max(float(curve.iloc[-1]) for curve in curves.values())
+        target_accuracy = TARGET_FRAC * max(float(curve.accuracy[-1]) for curve in curves.values())
     lines = []
     for name in order:
         curve = curves.get(name)
+        beside = {} if curve is None or full is None else curve.beside(full)
         errors = rounds.loc[rounds["strategy"].astype(str) == name, "substitution_error"].dropna()
         lines.append(
             StrategySummary(
                 strategy=name,
                 rounds=int((rounds["strategy"].astype(str) == name).sum()),
-                final_accuracy=None if curve is None else float(curve.iloc[-1]),
-                best_accuracy=None if curve is None else float(curve.max()),
+                final_accuracy=None if curve is None else float(curve.accuracy[-1]),
+                best_accuracy=None if curve is None else float(curve.accuracy.max()),
                 rounds_to_target=_rounds_to(curve, target_accuracy),
-                gap_to_full=_gap(curves.get("full"), curve),
+                gap_to_full=_known(beside.get("gap_to_full")),
+                worst_accuracy=None if curve is None else _known(curve.worst_accuracy()),
+                hours_below_full=_known(beside.get("hours_below_full")),
                 substitution_error=float(errors.mean()) if len(errors) else None,
             )
         )
@@ -82,42 +90,54 @@ def summarise(rounds: pd.DataFrame, trace: pd.DataFrame, target_accuracy: float 
     )
 
 
-def _rounds_to(curve: pd.Series | None, target: float | None) -> int | None:
+def _rounds_to(curve: Curve | None, target: float | None) -> int | None:
     if curve is None or target is None:
         return None
-    reached = curve.index[curve >= target]
-    return int(reached[0]) + 1 if len(reached) else None
+    cost = curve.cost("rounds", target)
+    return int(cost.value) if cost.reached else None
 
 
-def _gap(full: pd.Series | None, curve: pd.Series | None) -> float | None:
-    if full is None or curve is None:
-        return None
-    return float((full - curve).dropna().mean())
+def _known(value: float | None) -> float | None:
+    return None if value is None or np.isnan(value) else value
 
 
 def summary_table(summary: RunSummary, title: str) -> Table:
-    """Lay out a summary for the terminal."""
-    measured_error = any(line.substitution_error is not None for line in summary.strategies)
-    table = Table(title=title, title_justify="left")
-    table.add_column("strategy")
-    target = "" if summary.target_accuracy is None else f"\n{summary.target_accuracy:.3f}"
-    for heading in ("final\naccuracy", "best\naccuracy", f"rounds to{target}", "mean gap\nto full"):
-        table.add_column(heading, justify="right")
-    if measured_error:
-        table.add_column("mean ‖e‖²", justify="right")
+    """Lay out a summary for a terminal of 80 columns."""
+    from rich import box
     from rich.text import Text
 
-    for line in summary.strategies:
-        cells = [
-            _number(line.final_accuracy),
-            _number(line.best_accuracy),
-            "never" if line.rounds_to_target is None else str(line.rounds_to_target),
-            _number(line.gap_to_full),
+    columns: dict[str, list[str]] = {
+        "final\naccuracy": [_number(line.final_accuracy) for line in summary.strategies],
+        "best": [_number(line.best_accuracy) for line in summary.strategies],
+        "worst\nafter ⅓": [_number(line.worst_accuracy) for line in summary.strategies],
+    }
+    target = "" if summary.target_accuracy is None else f" {summary.target_accuracy:.3f}"
+    columns[f"rounds\nto{target}"] = [
+        "never" if line.rounds_to_target is None else str(line.rounds_to_target)
+        for line in summary.strategies
+    ]
+    if any(line.gap_to_full is not None for line in summary.strategies):
+        columns["mean gap\nto full"] = [_number(line.gap_to_full) for line in summary.strategies]
+        columns["< 90 %\nof full"] = [hours(line.hours_below_full) for line in summary.strategies]
+    if any(line.substitution_error is not None for line in summary.strategies):
+        columns["mean\n‖e‖²"] = [
+            "–" if line.substitution_error is None else f"{line.substitution_error:.3g}"
+            for line in summary.strategies
         ]
-        if measured_error:
-            cells.append("–" if line.substitution_error is None else f"{line.substitution_error:.3g}")
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
+    table.add_column("strategy", overflow="fold")
+    for heading in columns:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for line, *cells in zip(summary.strategies, *columns.values(), strict=True):
         table.add_row(Text(line.strategy), *cells)
     return table
+
+
+def hours(value: float | None) -> str:
+    """Show simulated hours, in days where they are many."""
+    if value is None:
+        return "–"
+    return f"{value / 24:.1f} days" if value >= 100 else f"{value:.1f} h" if value else "0 h"
 
 
 def _number(value: float | None) -> str:
@@ -138,6 +158,12 @@ def print_summary(folder: Path, console: Console) -> None:
     run = fdsim.open_run(folder)
     summary = summarise(run.rounds, run.trace, run.tables.get("target_accuracy"))
     console.print(summary_table(summary, f"{run.manifest['name']}, seed {run.manifest['seed']}"))
+    if any(line.gap_to_full is not None for line in summary.strategies):
+        console.print(
+            "worst after ⅓: lowest accuracy after a third of the rounds; < 90 % of full: simulated time with such a model",
+            markup=False,
+            highlight=False,
+        )
     for label, message in run.failed.items():
         console.print(f"{label} failed: {message}", markup=False, highlight=False, soft_wrap=True)
     console.print(dropout_line(summary), markup=False, highlight=False, soft_wrap=True)

@@ -40,7 +40,7 @@ CAUSES_DARK: Palette = {
     "abandoned": "#7ac36d",
 }
 
-#: Slots in the order they are handed out; the names are the built-in kinds that always get theirs.
+#: Slots in the order they are handed out; a built-in kind always gets the slot of its name, others take what is free.
 STRATEGIES_LIGHT: Palette = {
     "full": "#1b201c",
     "fdms": "#1159db",
@@ -49,6 +49,10 @@ STRATEGIES_LIGHT: Palette = {
     "oracle_friends": "#680594",
     "zero": "#fc69c5",
     "fedvarp": "#cbab22",
+    "other_1": "#85280a",
+    "other_2": "#16585c",
+    "other_3": "#8e5c9c",
+    "other_4": "#2aa7fc",
 }
 STRATEGIES_DARK: Palette = {
     "full": "#e8f0fc",
@@ -58,6 +62,10 @@ STRATEGIES_DARK: Palette = {
     "oracle_friends": "#824ed7",
     "zero": "#fe9cb5",
     "fedvarp": "#ead248",
+    "other_1": "#88483e",
+    "other_2": "#1f5e90",
+    "other_3": "#62fdad",
+    "other_4": "#cb6ac3",
 }
 
 _PAGE_LIGHT: Palette = {
@@ -91,25 +99,44 @@ _PAGE_DARK: Palette = {
     "high": "#cfe3ff",
 }
 
-_DASHES = ("solid", "dot", "dashdot", "longdash")
+#: One dash per slot, so that lines differ in both; pixels where plotly has no name for the pattern.
+_DASHES = {
+    "full": "dash",
+    "fdms": "solid",
+    "dropout": "dot",
+    "stale": "dashdot",
+    "oracle_friends": "longdash",
+    "zero": "longdashdot",
+    "fedvarp": "2px,7px",
+    "other_1": "14px,3px",
+    "other_2": "7px,3px,2px,3px,2px,3px",
+    "other_3": "3px,3px,9px,3px",
+    "other_4": "18px,6px,3px,6px",
+}
 
 
 def strategy_looks(labels: Sequence[str], kinds: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Give every strategy its colour token and dash, by kind first so that one kind looks alike in all reports.
 
-    A second strategy of a kind takes a free colour; when the colours run out they come again with another dash.
+    As long as there are slots no two strategies share a colour or a dash; then colours come again, with a dash that
+    nobody has.
     """
     slots = list(STRATEGIES_LIGHT)
-    taken: dict[str, tuple[str, str]] = {}
+    taken: dict[str, str] = {}
     for label, kind in zip(labels, kinds, strict=True):
-        if kind in slots and f"@{kind}" not in {token for token, _ in taken.values()}:
-            taken[label] = (f"@{kind}", "dash" if kind == "full" else "solid")
-    free = [slot for slot in slots if slot not in kinds and slot != "full"] or slots[1:]
-    others = [label for label in labels if label not in taken]
-    for index, label in enumerate(others):
-        turn, slot = divmod(index, len(free))
-        taken[label] = (f"@{free[slot]}", _DASHES[min(turn, len(_DASHES) - 1)])
-    return {label: taken[label] for label in labels}
+        if kind in slots and kind not in taken.values():
+            taken[label] = kind
+    # Slots of kinds that are not there, those without a kind first: a reader may know the colours of the kinds.
+    free = [slot for slot in reversed(slots) if slot not in taken.values() and slot != "full"]
+    free.sort(key=lambda slot: not slot.startswith("other_"))
+    looks = {label: (f"@{slot}", _DASHES[slot]) for label, slot in taken.items()}
+    for index, label in enumerate(label for label in labels if label not in taken):
+        if index < len(free):
+            looks[label] = (f"@{free[index]}", _DASHES[free[index]])
+        else:
+            again = index - len(free)
+            looks[label] = (f"@{slots[1 + again % (len(slots) - 1)]}", f"{4 + again}px,4px,1px,4px")
+    return {label: looks[label] for label in labels}
 
 
 def palettes() -> dict[str, Palette]:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 _POINTS = 1000
 
 
+#: With fewer evaluations the last third is a point or two.
+_FEWEST_TO_ZOOM = 6
+
+
 @dataclass(frozen=True)
 class YAxis:
     """A column of the rounds table as a y axis: `words` is percent or number."""
@@ -79,6 +83,9 @@ def accuracy_figure(curves: Sequence[PlottedCurve], target_accuracy: float | Non
     controls.append(
         {"key": "x", "label": "over", "kind": "tabs", "options": [{"value": v, "text": t} for v, t in tabs]}
     )
+    if max(len(one["x"]["round"]) for one in series) >= _FEWEST_TO_ZOOM:
+        options = [{"value": "all", "text": "All rounds"}, {"value": "late", "text": "Last third"}]
+        controls.append({"key": "zoom", "label": "", "kind": "tabs", "options": options})
     return Figure(
         key="accuracy",
         title="Accuracy over rounds, simulated hours and joules",
@@ -186,7 +193,10 @@ def series_of(
         measured[key] = {"mid": rounded(mid)}
         if len(tables) > 1:
             spread = values.std(axis=0, ddof=1)
-            measured[key] |= {"lo": rounded(mid - spread), "hi": rounded(mid + spread)}
+            # A band of accuracies does not leave 0 to 100 %.
+            limits = measures[key].floor, measures[key].ceiling
+            lo, hi = (_within(edge, *limits) for edge in (mid - spread, mid + spread))
+            measured[key] |= {"lo": rounded(lo), "hi": rounded(hi)}
     if not measured:
         return None
     x: dict[str, list[Any]] = {
@@ -198,6 +208,11 @@ def series_of(
         x["energy"] = rounded(energy_kj[keep])
     colour, dash = curve.look
     return {"name": curve.strategy, "case": curve.case, "colour": colour, "dash": dash, "x": x, "y": measured}
+
+
+def _within(values: np.ndarray, floor: float | None, ceiling: float | None) -> np.ndarray:
+    low, high = (-np.inf if floor is None else floor), (np.inf if ceiling is None else ceiling)
+    return np.asarray(np.clip(values, low, high))
 
 
 def _rolling(values: np.ndarray, window: int) -> np.ndarray:

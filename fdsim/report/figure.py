@@ -41,6 +41,8 @@ class Table:
     remark: str = ""
     prose: bool = False
     """The last column holds sentences rather than numbers."""
+    case: str = ""
+    """The case of a study that it is about: shown only while the reader looks at that case."""
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,14 @@ from typing import Any
 
 import pandas as pd
 
-from fdsim.inspect.summary import RunSummary, StrategySummary, summarise
+from fdsim.inspect.summary import RunSummary, StrategySummary, hours, summarise
 from fdsim.report.data import RunData, strategy_kinds
 from fdsim.report.figure import Table, Tile
 from fdsim.telemetry.manifest import ENDED
 from fdsim.trace import Cause
 
 _CAUSES_NAMED = 3
+_ONE_SEED = "This is one seed: differences of a point or two may be luck."
 
 
 def summary_of(data: RunData) -> RunSummary:
@@ -66,7 +67,25 @@ def finding(data: RunData, summary: RunSummary) -> str:
     hero = _hero(measured, kinds)
     others = [line for line in measured if line is not hero]
     against = _against(hero, others)
-    return f"{hero.strategy} ends at {hero.final_accuracy:.1%} test accuracy{': ' + against if against else ''}. {dropped}"
+    ends = (
+        f"{hero.strategy} ends at {hero.final_accuracy:.1%} test accuracy{': ' + against if against else ''}."
+    )
+    return " ".join(part for part in (ends, _course(hero, measured), dropped, _ONE_SEED) if part)
+
+
+def _course(hero: StrategySummary, measured: Sequence[StrategySummary]) -> str:
+    """Tell what the end does not: how far behind Full on the way, how low, and for how long."""
+    parts = []
+    if hero.gap_to_full is not None:
+        points = 100 * hero.gap_to_full
+        side = "behind" if points > 0 else "ahead of"
+        parts.append(f"{abs(points):.1f} points {side} full on average")
+    if hero.worst_accuracy is not None:
+        parts.append(f"never below {hero.worst_accuracy:.1%} after a third of the rounds")
+    below = [line for line in measured if line.hours_below_full]
+    times = ", ".join(f"{line.strategy} {hours(line.hours_below_full)}" for line in below)
+    sentence = f"On the way it is {' and '.join(parts)}." if parts else ""
+    return f"{sentence} Time below 90 % of full: {times}.".strip() if times else sentence
 
 
 def _hero(measured: Sequence[StrategySummary], kinds: Mapping[str, str]) -> StrategySummary:
@@ -103,7 +122,9 @@ def result_tiles(data: RunData, summary: RunSummary) -> list[Tile]:
     for line in summary.strategies:
         if line.final_accuracy is None:
             continue
-        lines = [f"best {line.best_accuracy:.1%}"]
+        lines = [f"best {line.best_accuracy:.1%}, worst after ⅓ {_percent(line.worst_accuracy)}"]
+        if line.hours_below_full is not None:
+            lines.append(f"below 90 % of full for {hours(line.hours_below_full)}")
         if summary.target_accuracy is not None:
             reached = "never" if line.rounds_to_target is None else f"in round {line.rounds_to_target}"
             lines.append(f"{summary.target_accuracy:.1%} {'reached ' if reached != 'never' else ''}{reached}")
@@ -151,16 +172,20 @@ def summary_table(data: RunData, summary: RunSummary) -> Table:
         "strategy",
         "final accuracy",
         "best accuracy",
+        "worst after ⅓",
         f"rounds to{target}",
         "mean gap to full (points)",
+        "time below 90 % of full",
     ]
     errors = any(line.substitution_error is not None for line in summary.strategies)
     columns += ["mean ‖e‖²"] if errors else []
     rows = []
     for line in summary.strategies:
         cells = [line.strategy, _percent(line.final_accuracy), _percent(line.best_accuracy)]
+        cells.append(_percent(line.worst_accuracy))
         cells.append("never" if line.rounds_to_target is None else str(line.rounds_to_target))
         cells.append("–" if line.gap_to_full is None else f"{100 * line.gap_to_full:.2f}")
+        cells.append(hours(line.hours_below_full))
         if errors:
             cells.append("–" if line.substitution_error is None else f"{line.substitution_error:.3g}")
         rows.append(cells)
@@ -171,7 +196,8 @@ def summary_table(data: RunData, summary: RunSummary) -> Table:
         columns=columns,
         rows=rows,
         swatches=[data.looks[line.strategy][0] for line in summary.strategies],
-        remark="One run has one seed: `fdsim study` with several seeds gives confidence intervals.",
+        remark="Worst after ⅓: the lowest accuracy after a third of the rounds. "
+        "One run has one seed: `fdsim study` with several seeds gives confidence intervals.",
     )
 
 

@@ -17,13 +17,19 @@ from fdsim.report.figure import Figure, Listing, Page, Remark, Section, Table, T
 _SCRIPTS = ("figures.js", "fleet_figures.js", "page.js")
 
 
-def render(page: Page) -> str:
-    """Render a report as one self-contained HTML page."""
+def render(page: Page, *, plotly: str = "") -> str:
+    """Render a report as one HTML page; it stands alone unless `plotly` says where plotly's file is beside it."""
     from plotly.offline import get_plotlyjs
 
-    # Whatever names a scenario file contains, only these two scripts can run: the policy lists their hashes.
-    scripts = [get_plotlyjs(), "\n".join(_asset(name) for name in _SCRIPTS)]
-    allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
+    # Whatever names a scenario file contains, only these two scripts can run: the policy lists their hashes. A file
+    # beside the page has no hash that browsers would check for file:// addresses: there its origin is what is allowed.
+    scripts = [*([] if plotly else [get_plotlyjs()]), "\n".join(_asset(name) for name in _SCRIPTS)]
+    allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts) + (
+        " 'self' file:" if plotly else ""
+    )
+    ending = (
+        f"{plotly} has the code that draws" if plotly else "Everything on this page is in the file itself"
+    )
     policy = f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:"
     return "".join(
         [
@@ -36,8 +42,9 @@ def render(page: Page) -> str:
             '<main class="wrap">\n',
             *(piece for section in page.sections for piece in _section(section)),
             "</main>\n",
-            f'<footer class="wrap">Made by fdsim {__version__}. Everything on this page is in the file itself.</footer>\n',
-            f'<script type="application/json" id="fdsim-data">{_embedded(page)}</script>\n',
+            f'<footer class="wrap">Made by fdsim {__version__}. {_text(ending)}.</footer>\n',
+            f'<script type="application/json" id="fdsim-data">{_embedded(page, plotly)}</script>\n',
+            f'<script src="{_text(plotly)}"></script>\n' if plotly else "",
             *(f"<script>{script}</script>\n" for script in scripts),
             "</body>\n</html>\n",
         ]
@@ -61,7 +68,7 @@ def _prose(value: str) -> str:
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", _text(value))
 
 
-def _embedded(page: Page) -> str:
+def _embedded(page: Page, plotly: str) -> str:
     """Embed the figures as JSON in which no `<` can end the script element."""
     figures = {
         part.key: {"builder": part.builder, "payload": part.payload, "height": part.height_px}
@@ -70,7 +77,7 @@ def _embedded(page: Page) -> str:
         if isinstance(part, Figure)
     }
     slug = re.sub(r"[^A-Za-z0-9_-]+", "-", page.title).strip("-") or "run"
-    data = {"palettes": palettes(), "slug": slug, "figures": figures}
+    data = {"palettes": palettes(), "slug": slug, "plotly": plotly, "figures": figures}
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
@@ -134,7 +141,9 @@ def _figure(figure: Figure) -> Iterator[str]:
     key = _text(figure.key)
     yield f'<figure class="card" id="figure-{key}" data-key="{key}" style="margin-inline:0">\n<div class="head">'
     yield f"<figcaption><h3>{_text(figure.title)}</h3><p>{_text(figure.says)}</p></figcaption>"
-    yield '<button type="button" class="csv" aria-label="download the data of this figure as CSV">CSV</button></div>\n'
+    yield '<div class="tools"><button type="button" class="reset" hidden>Whole view</button>'
+    yield '<button type="button" class="png" aria-label="download this figure as a picture">PNG</button>'
+    yield '<button type="button" class="csv" aria-label="download the data of this figure as CSV">CSV</button></div></div>\n'
     yield f'<div class="controls"></div><div class="plot" style="height:{figure.height_px}px"></div><div class="keybox"></div>'
     if figure.remark:
         yield f'<p class="remark">{_prose(figure.remark)}</p>'
@@ -142,14 +151,17 @@ def _figure(figure: Figure) -> Iterator[str]:
 
 
 def _table(table: Table) -> Iterator[str]:
-    yield f'<div class="card" id="table-{_text(table.key)}"><h3>{_text(table.title)}</h3><p class="says">{_text(table.says)}</p>'
+    case = f' data-case="{_text(table.case)}"' if table.case else ""
+    yield f'<div class="card" id="table-{_text(table.key)}"{case}><h3>{_text(table.title)}</h3>'
+    yield f'<p class="says">{_text(table.says)}</p>'
     prose = ' class="prose"' if table.prose else ""
     heads = "".join(f'<th scope="col">{_text(column)}</th>' for column in table.columns)
     yield f'<div class="scroll"><table{prose}><thead><tr>{heads}</tr></thead><tbody>'
     for index, row in enumerate(table.rows):
         swatch = _swatch(table.swatches[index]) if table.swatches else ""
         yield f'<tr><th scope="row">{swatch}{_text(row[0])}</th>'
-        yield "".join(f"<td>{_text(cell)}</td>" for cell in row[1:]) + "</tr>"
+        cells = zip(table.columns[1:], row[1:], strict=True)
+        yield "".join(f'<td data-label="{_text(name)}">{_text(cell)}</td>' for name, cell in cells) + "</tr>"
     yield "</tbody></table></div>"
     if table.remark:
         yield f'<p class="remark">{_prose(table.remark)}</p>'

@@ -7,6 +7,7 @@ from fdsim.report.curves import PlottedCurve, accuracy_figure
 from fdsim.report.data import RunData
 from fdsim.report.device_day import day_figure
 from fdsim.report.figure import Listing, Page, Section
+from fdsim.report.fleet_film import film_figure
 from fdsim.report.friendship import friends_figure, stand_ins_figure
 from fdsim.report.headline import (
     cost_tiles,
@@ -70,7 +71,7 @@ def fleet_sections(data: RunData) -> list[Section]:
             "devices",
             "Devices",
             "The rounds from a device's point of view.",
-            [gantt_figure(data), day_figure(data)],
+            [film_figure(data), gantt_figure(data), day_figure(data)],
         ),
         Section(
             "bias",

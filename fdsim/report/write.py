@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from fdsim.errors import RunFolderError, StorageError
@@ -14,13 +15,36 @@ from fdsim.report.run_page import run_page
 
 def write(folder: Path, out: Path) -> Path:
     """Write the report of `folder` to `out`, which appears only when it is complete."""
-    page = render(_page(folder))
+    laid_out = _page(folder)
+    study = _study_around(folder, out)
     try:
+        plotly = "" if study is None else _share_plotly(study, out)
+        page = render(laid_out, plotly=plotly)
         with UnfinishedFile(out) as waiting:
             waiting.write_text(page, encoding="utf-8")
     except OSError as error:
         raise StorageError(f"{out}: the report cannot be written ({error.strerror or error})") from None
     return out
+
+
+def _study_around(folder: Path, out: Path) -> Path | None:
+    """Return the study to which a page written in its own folder belongs; pages elsewhere stand alone."""
+    if out.resolve().parent != folder.resolve():
+        return None
+    places = [folder.resolve(), *folder.resolve().parents[:2]]
+    return next((place for place in places if (place / "study.json").is_file()), None)
+
+
+def _share_plotly(study: Path, out: Path) -> str:
+    """Write plotly's 5 MB once for all pages of a study, and return its address seen from the page."""
+    from plotly.offline import get_plotlyjs, get_plotlyjs_version
+
+    file = study / f"plotly-{get_plotlyjs_version()}.min.js"
+    script = get_plotlyjs()
+    if not file.is_file() or file.stat().st_size != len(script.encode()):
+        with UnfinishedFile(file) as waiting:
+            waiting.write_text(script, encoding="utf-8")
+    return Path(os.path.relpath(file, out.resolve().parent)).as_posix()
 
 
 def _page(folder: Path) -> Page:

@@ -42,7 +42,10 @@ def _table(plan: StudyPlan, done: dict[str, str], estimates: dict[str, Estimate]
 
     table = Table(title=f"study {plan.study.name}", title_justify="left")
     for heading in ("trial", "strategies", "clients", "rounds", "trace", "disk"):
-        table.add_column(heading, justify="left" if heading in ("trial", "trace") else "right")
+        # A name that is cut looks like its neighbours; it goes on in the next line instead.
+        table.add_column(
+            heading, justify="left" if heading in ("trial", "trace") else "right", overflow="fold"
+        )
     if estimates:
         table.add_column("time", justify="right")
     table.add_column("status")

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from fdsim.progress import shortened
 from fdsim.studies.plan import StudyPlan, Trial
 
 if TYPE_CHECKING:
@@ -83,17 +84,19 @@ class StudyTerminal:
 
     def __init__(self, console: Console) -> None:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.table import Column
 
         self._console, self._live = console, console.is_terminal
         self._bars = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=28),
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=28 if console.width >= 130 else 12, table_column=Column(no_wrap=True)),
             TextColumn("{task.fields[note]}", markup=False),
-            TimeElapsedColumn(),
+            TimeElapsedColumn(table_column=Column(no_wrap=True)),
             console=console,
             disable=not self._live,
         )
         self._tasks: dict[str, TaskID] = {}
+        self._names: dict[str, str] = {}
         self._total = self._done = self._failed = 0
         self._remaining: RemainingTime | None = None
         self._whole: TaskID | None = None
@@ -115,12 +118,16 @@ class StudyTerminal:
         if done:
             self._say(f"{len(done)} of {self._total} trials already complete")
         if self._live:
+            # Beside a name stand a bar of 12, a note of up to 32 and the clock.
+            room = max(16, self._console.width - 58)
+            names = told_apart([trial.label for trial in plan.trials], room)
+            self._names = {trial.id: name for trial, name in zip(plan.trials, names, strict=True)}
             self._whole = self._bars.add_task("study", total=self._total, completed=self._done, note="")
 
     def trial_starts(self, trial: Trial, where: str) -> None:
         """Open a running trial's bar."""
         if self._live and trial.id not in self._tasks:
-            self._tasks[trial.id] = self._bars.add_task(f"  {trial.label}", total=1.0, note="")
+            self._tasks[trial.id] = self._bars.add_task(f"  {self._names[trial.id]}", total=1.0, note="")
 
     def trial_advances(self, trial: Trial, frac: float) -> None:
         """Move a running trial's bar."""
@@ -154,7 +161,8 @@ class StudyTerminal:
         """Update the study's own bar."""
         if self._whole is not None:
             failed = f", {self._failed} failed" if self._failed else ""
-            note = f"{self._done}/{self._total} done, {len(self._tasks)} running{failed}{self._time_left()}"
+            done = " done" if self._console.width >= 110 else ""
+            note = f"{self._done}/{self._total}{done}, {len(self._tasks)} running{failed}{self._time_left()}"
             self._bars.update(self._whole, completed=self._done + self._failed, note=note)
 
     def _time_left(self) -> str:
@@ -168,6 +176,23 @@ class StudyTerminal:
         self.ticks()
         for trial, message in failed:
             self._say(f"failed: {trial.label} ({trial.id}): {message}")
+
+
+def told_apart(labels: Sequence[str], most: int) -> list[str]:
+    """Shorten labels to at most `most` characters each such that no two become alike.
+
+    Words that all have in common are left out first, then the middle is cut, then a number says which it is.
+    """
+    if max(map(len, labels), default=0) <= most:
+        return list(labels)
+    words = [label.split() for label in labels]
+    common = set.intersection(*map(set, words)) if len(labels) > 1 else set()
+    bare = [" ".join(word for word in mine if word not in common) for mine in words]
+    short = [shortened(label, most) for label in bare]
+    if len(set(short)) == len(set(labels)):
+        return short
+    width = len(str(len(labels)))
+    return [f"{i:>{width}} {shortened(label, most - width - 1)}" for i, label in enumerate(bare, 1)]
 
 
 def duration(seconds: float) -> str:

@@ -52,3 +52,24 @@ def test_from_a_dict_to_a_plot_in_fifteen_lines() -> None:
     first = next(cell.source for cell in cells if cell.cell_type == "code")
     assert "run.plot(" in first
     assert len([line for line in first.splitlines() if line.strip()]) <= 15
+
+
+def test_a_place_on_the_axes_of_who_stands_in_for_whom_is_a_client(
+    small_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients that were never missing have a line as well, else all behind them would be drawn one place off."""
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    monkeypatch.setenv("FDSIM_RUN", str(small_run))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    book = nbformat.read(ROOT / "analysis/friends.ipynb", as_version=4)
+    at = next(i for i, cell in enumerate(book.cells) if "pd.crosstab" in cell.source)
+    check = (
+        "assert matrix.index.tolist() == matrix.columns.tolist() == list(range(clients['client'].nunique()))\n"
+        "pairs = stood.groupby(['client', 'stand_in']).size()\n"
+        "assert all(matrix.iloc[int(a), int(b)] == n for (a, b), n in pairs.items()) and len(pairs)"
+    )
+    book.cells = [*book.cells[: at + 1], nbformat.v4.new_code_cell(check)]
+    nbclient.NotebookClient(
+        book, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(ROOT / "analysis")}}
+    ).execute()

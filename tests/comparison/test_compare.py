@@ -12,7 +12,7 @@ from rich.console import Console
 
 from fdsim.comparison.compare import Comparison, Question, compare
 from fdsim.comparison.curves import Curves, curves_from, curves_of
-from fdsim.comparison.output import latex, print_comparison, write_comparison
+from fdsim.comparison.output import display_table, latex, print_comparison, write_comparison
 from fdsim.errors import InputError, StorageError
 
 LEVEL = {"full": 0.6, "fdms": 0.57, "dropout": 0.5}
@@ -167,3 +167,44 @@ def test_the_terminal_table_fits_eighty_columns(capsys: pytest.CaptureFixture[st
 def test_a_folder_that_is_neither_run_nor_study(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="neither a run nor a study"):
         curves_of([tmp_path])
+
+
+def shown(found: Comparison) -> pd.DataFrame:
+    return display_table(found, found.table).set_index("strategy")
+
+
+def test_no_gap_is_recovered_where_none_is_established() -> None:
+    """Full ahead of dropout on one seed and behind on another: a fraction of that gap would mean nothing."""
+    table = world(seeds=4)
+    noise = table["seed"].map({0: 0.3, 1: -0.28, 2: 0.2, 3: -0.25})
+    table["test_accuracy"] += noise.where(table["strategy"] == "full", 0.0)
+    found = compare(curves_from(table, rounds_planned=20))
+    assert row(found, "fdms", "final_accuracy")["gap_low"] < 0
+    assert shown(found)["gap recovered"].tolist() == ["–", "–", "–"]
+    assert shown(compare(curves_from(world(), rounds_planned=20)))["gap recovered"]["fdms"] == "70%"
+    assert shown(compare(curves_from(world(seeds=1), rounds_planned=20)))["gap recovered"]["fdms"] == "–"
+
+
+@pytest.mark.parametrize(("joules", "unit"), [(1e-3, "J"), (10.0, "J"), (1e3, "kJ"), (1e7, "MJ")])
+def test_energy_has_a_unit_that_shows_it(joules: float, unit: str) -> None:
+    found = compare(curves_from(world().assign(energy_j=joules), rounds_planned=20))
+    column = next(name for name in shown(found).columns if name.startswith(f"{unit} to "))
+    if joules >= 1:
+        assert float(shown(found)[column]["full"].split(" ")[0]) >= 1
+
+
+def test_the_course_of_learning_is_compared_with_full() -> None:
+    """Dropout halves its accuracy for five rounds of a minute each; full is at 0.5 all along."""
+    rounds = pd.DataFrame({"round": range(30), "sim_time_s": 60.0 * np.arange(1, 31), "energy_j": 1.0})
+    curves = [
+        rounds.assign(strategy="full", seed=0, test_accuracy=0.5),
+        rounds.assign(
+            strategy="dropout", seed=0, test_accuracy=[0.25 if 15 <= r < 20 else 0.5 for r in range(30)]
+        ),
+    ]
+    found = compare(curves_from(pd.concat(curves), rounds_planned=30))
+    assert row(found, "dropout", "worst_accuracy")["mean"] == 0.25
+    assert row(found, "dropout", "gap_to_full")["mean"] == pytest.approx(0.25 * 5 / 30)
+    assert row(found, "dropout", "hours_below_full")["mean"] == pytest.approx(5 / 60)
+    assert row(found, "full", "hours_below_full")["mean"] == 0
+    assert shown(found)["worst after ⅓"]["dropout"] == "0.250"

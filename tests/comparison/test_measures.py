@@ -69,3 +69,17 @@ def test_energy_that_nobody_recorded_is_unknown_not_free() -> None:
     cost = curve_of(rounds([0.5, 0.6], energy_j=0.0), 2).cost("energy_kj", 0.5)
     assert math.isnan(cost.value)
     assert not cost.reached
+
+
+def test_the_first_third_does_not_count_as_worst() -> None:
+    assert curve_of(rounds([0.1, 0.2, 0.5, 0.4, 0.6, 0.7]), 6).worst_accuracy() == 0.4
+
+
+def test_beside_full_only_rounds_count_that_both_evaluated() -> None:
+    """A model is in force for the half hour from its evaluation to the next; the last one has no next."""
+    full = curve_of(rounds([0.5, None, 0.8, 0.8, 0.8]), 5)
+    mine = curve_of(rounds([0.4, 0.1, 0.75, 0.5, 0.3]), 5)
+    found = mine.beside(full)
+    assert found["gap_to_full"] == pytest.approx((0.1 + 0.05 + 0.3 + 0.5) / 4)
+    assert found["hours_below_full"] == pytest.approx(1.0 + 0.5)
+    assert math.isnan(mine.beside(curve_of(rounds([None]), 1))["gap_to_full"])

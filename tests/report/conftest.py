@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -172,3 +174,37 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def opened(tiny: Path) -> fdsim.Run:
     """The complete run, opened."""
     return fdsim.open_run(tiny)
+
+
+@pytest.fixture(scope="session")
+def study(make_run: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two cases of two seeds each, complete."""
+    folder = tmp_path_factory.mktemp("study") / "study"
+    trials: list[dict[str, Any]] = []
+    for alpha in (0.3, 0.6):
+        for seed in (0, 1):
+            run = make_run(
+                seed=seed,
+                rounds=3,
+                fleet=None,
+                participation={"kind": "fixed_ratio", "alpha": alpha, "clients": 8},
+                strategies=[{"kind": "full"}, {"kind": "fdms"}, {"kind": "dropout"}],
+                telemetry={"similarity_every": 1},
+            )
+            place = f"trials/{len(trials)}"
+            shutil.copytree(run, folder / place)
+            trials.append(
+                {
+                    "id": f"alpha={alpha} seed={seed}",
+                    "folder": place,
+                    "case": None,
+                    "seed": seed,
+                    "settings": {"participation.alpha": alpha},
+                    "scenario_hash": json.loads((run / "run.json").read_text())["scenario_hash"],
+                    "status": "complete",
+                }
+            )
+    about = {"study_version": 1, "name": "alphas", "status": "complete", "swept": ["participation.alpha"]}
+    (folder / "study.json").write_text(json.dumps({**about, "trials": trials}))
+    (folder / "study.toml").write_text('[study]\nname = "alphas"\n')
+    return folder

@@ -107,8 +107,19 @@ def test_a_kind_keeps_its_colour_whatever_stands_beside_it() -> None:
     assert alone["fdms"] == among["fdms"] == ("@fdms", "solid")
 
 
-def test_many_strategies_all_look_different() -> None:
-    labels = [f"variant {i}" for i in range(20)]
-    looks = strategy_looks(labels, ["fdms"] * 20)
-    assert len(set(looks.values())) == 20
+@pytest.mark.parametrize("kinds", [["fdms"] * 20, [*STRATEGIES_LIGHT, *["stale"] * 5], ["my:Own"] * 30])
+def test_many_strategies_all_look_different(kinds: list[str]) -> None:
+    labels = [f"variant {i}" for i in range(len(kinds))]
+    looks = strategy_looks(labels, kinds)
+    assert len(set(looks.values())) == len({dash for _, dash in looks.values()}) == len(labels)
     assert list(looks) == labels
+
+
+@pytest.mark.parametrize(
+    "kinds", [["fdms"] * 9, ["full", "fdms", "dropout", *["stale"] * 4, "zero", "my:Own"]]
+)
+def test_nine_lines_differ_in_colour_and_in_dash(kinds: list[str]) -> None:
+    looks = strategy_looks([f"variant {i}" for i in range(9)], kinds)
+    colours = [STRATEGIES_LIGHT[token[1:]] for token, _ in looks.values()]
+    assert len({dash for _, dash in looks.values()}) == 9
+    assert smallest_difference(colours, "deutan") >= 8.9

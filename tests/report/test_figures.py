@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ from fdsim.report.bias import Grouping, _of_groups, accuracy_by_group, completio
 from fdsim.report.curves import LEARNING, PlottedCurve, series_of
 from fdsim.report.data import RunData, gather
 from fdsim.report.figure import Figure, evenly, packed, rounded
+from fdsim.report.fleet_film import film_figure
 from fdsim.report.friendship import stand_ins_figure
 from fdsim.report.headline import finding, summary_of
 from fdsim.report.outcomes import causes_by_hour, map_figure
 from fdsim.report.similarity import similarity_figure
 from fdsim.report.timeline import gantt_figure
+from fdsim.trace import Network
 
 KINDS = {"u1": np.uint8, "u2": np.uint16, "i4": np.int32, "f4": np.float32}
 
@@ -204,3 +207,30 @@ def test_accuracy_by_group_agrees_with_the_clients_table(data: RunData, tiny: Pa
     expected = clients.groupby(clients["client"] // 4)["test_accuracy"].mean()
     assert table["midrange_phone", "fdms"] == pytest.approx(expected[0], rel=1e-4)
     assert table["budget_phone", "fdms"] == pytest.approx(expected[1], rel=1e-4)
+
+
+def test_the_film_says_what_devices_do_that_are_not_selected(make_run: Callable[..., Path]) -> None:
+    """Half of the phones are selected; the others' tiles agree with the last events before the round."""
+    folder = make_run(
+        server={"round_interval_s": 7200.0, "selection": {"kind": "random", "frac": 0.5}},
+        strategies=[{"kind": "dropout"}],
+    )
+    data = gather(folder)
+    figure = film_figure(data)
+    assert isinstance(figure, Figure)
+    pack, texts = figure.payload["codes"], [word["text"] for word in figure.payload["words"]]
+    codes = np.frombuffer(base64.b64decode(pack["bytes"]), dtype=np.uint8).reshape(pack["shape"])
+    events = data.run.events.sort_values("t_s", kind="stable")
+    checked = 0
+    for row in data.run.trace[data.run.trace["outcome"] == "not_selected"].itertuples():
+        mine = events[(events["client"] == row.client) & (events["t_s"] <= row.round_start_s)]
+        last = mine.groupby("what", observed=True)["value"].last()
+        expected = (
+            "offline" if last.get("link", 1.0) == Network.none
+            else "in use" if last.get("screen", 0.0) > 0
+            else "charging" if last.get("charger", 0.0) > 0
+            else "asleep"
+        )  # fmt: skip
+        assert texts[codes[row.round, row.client]] == expected
+        checked += 1
+    assert checked == 6 * 4

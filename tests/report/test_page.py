@@ -223,10 +223,120 @@ def test_on_paper_the_page_is_light_and_complete(dark: Visit) -> None:
 
 def test_on_a_phone_nothing_is_wider_than_the_screen(dark: Visit) -> None:
     dark.page.set_viewport_size({"width": 390, "height": 844})
-    dark.settle()
-    dark.page.wait_for_selector("#figure-accuracy .legend .traces")
+    # The page waits a moment for the window to come to rest before it draws again.
+    for _ in range(200):
+        dark.settle()
+        if dark.page.evaluate("document.documentElement.scrollWidth") <= 390:
+            break
+        dark.page.wait_for_timeout(50)
     assert dark.page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert dark.figure("accuracy", "d => d.layout.annotations.length") == 0
     assert dark.complaints == []
+
+
+def test_words_beside_tabs_are_no_button(seen: Visit) -> None:
+    """The words of a label would press its first button, whichever was chosen."""
+    tabs = seen.page.locator("#figure-accuracy .control", has_text="over")
+    tabs.locator("button", has_text="Simulated time").click()
+    tabs.click(position={"x": 4, "y": 8})
+    seen.settle()
+    assert "(h)" in seen.figure("accuracy", "d => d.layout.xaxis.title.text")
+    tabs.locator("button", has_text="Rounds").click()
+    seen.settle()
+
+
+def test_a_click_on_its_key_hides_a_line_and_brings_it_back(seen: Visit) -> None:
+    names = "d => d.data.filter(t => t.name).map(t => t.name).join()"
+    key = seen.page.locator("#figure-accuracy .key", has_text="dropout")
+    assert seen.figure("accuracy", names) == "full,fdms,dropout,stale"
+    key.click()
+    seen.settle()
+    assert seen.figure("accuracy", names) == "full,fdms,stale"
+    assert key.get_attribute("aria-pressed") == "false"
+    labels = seen.page.locator("#figure-accuracy .annotation-text").all_text_contents()
+    assert not any("dropout" in label for label in labels)
+    key.click()
+    seen.settle()
+    assert seen.figure("accuracy", names) == "full,fdms,dropout,stale"
+    dashes = seen.figure("accuracy", "d => d.data.filter(t => t.name).map(t => t.line.dash)")
+    assert len(set(dashes)) == 4
+
+
+def test_late_rounds_fill_the_figure(seen: Visit) -> None:
+    ranges = "d => [...d.layout.xaxis.range, ...d.layout.yaxis.range]"
+    whole = seen.figure("accuracy", ranges)
+    seen.page.locator("#figure-accuracy .tabs button", has_text="Last third").click()
+    seen.settle()
+    late = seen.figure("accuracy", ranges)
+    assert late[0] == 5 > whole[0]
+    assert late[3] - late[2] < whole[3] - whole[2]
+    seen.page.locator("#figure-accuracy .tabs button", has_text="All rounds").click()
+    seen.settle()
+    assert seen.figure("accuracy", ranges) == whole
+
+
+def test_nothing_covers_the_figures_and_a_zoom_can_be_undone(seen: Visit) -> None:
+    assert seen.page.locator(".modebar-btn").count() == 0
+    reset = seen.page.locator("#figure-accuracy .reset")
+    assert not reset.is_visible()
+    before = seen.figure("accuracy", "d => [...d._fullLayout.xaxis.range]")
+    box = seen.page.locator("#figure-accuracy .plot .nsewdrag").first.bounding_box()
+    assert box is not None
+    seen.page.locator("#figure-accuracy .plot").scroll_into_view_if_needed()
+    box = seen.page.locator("#figure-accuracy .plot .nsewdrag").first.bounding_box()
+    assert box is not None
+    seen.page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 0.3 * box["height"])
+    seen.page.mouse.down()
+    seen.page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 0.7 * box["height"], steps=5)
+    seen.page.mouse.up()
+    reset.wait_for(state="visible")
+    assert seen.figure("accuracy", "d => [...d._fullLayout.xaxis.range]") != before
+    reset.click()
+    seen.settle()
+    assert seen.figure("accuracy", "d => [...d._fullLayout.xaxis.range]") == before
+    assert not reset.is_visible()
+    with seen.page.expect_download() as waiting:
+        seen.page.locator("#figure-accuracy .png").click()
+    assert waiting.value.suggested_filename == "tiny-accuracy.png"
+    assert Path(waiting.value.path()).read_bytes()[:4] == b"\x89PNG"
+    assert seen.complaints == []
+
+
+def test_the_fleet_can_be_played(seen: Visit, tiny: Path) -> None:
+    """The film runs to the last round and stops; a tile has the colour of what the trace says."""
+    figure = seen.page.locator("#figure-fleet")
+    states = "d => d.data[0].customdata.map(t => t.split('<br>')[1])"
+    first = seen.figure("fleet", states)
+    figure.locator(".play", has_text="Play").click()
+    assert figure.locator(".play").text_content() == "Pause"
+    figure.locator(".play", has_text="Play").wait_for()
+    seen.settle()
+    assert (figure.locator("output").text_content() or "").startswith("6, day ")
+    trace = fdsim.open_run(tiny).trace.sort_values("client")
+    for index, told in ((0, first), (5, seen.figure("fleet", states))):
+        rows = trace[trace["round"] == index]
+        expected = [
+            "trained" if row.outcome == "completed" else str(row.cause).replace("_", " ")
+            for row in rows.itertuples()
+        ]
+        assert [text.removesuffix(", plugged in") for text in told] == expected
+    assert seen.complaints == []
+
+
+def test_by_touch_on_a_phone(browser: Browser, report: Path) -> None:
+    """Keys answer to a tap, tables are lists of lines, and nothing leaves the screen."""
+    phone = visit(browser, report, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    assert phone.page.evaluate("document.documentElement.scrollWidth") <= 390
+    phone.page.locator("#figure-accuracy .key", has_text="stale").tap()
+    phone.settle()
+    names = phone.figure("accuracy", "d => d.data.filter(t => t.name).map(t => t.name).join()")
+    assert names == "full,fdms,dropout"
+    phone.page.locator("#figure-accuracy .tabs button", has_text="Last third").tap()
+    phone.settle()
+    assert phone.figure("accuracy", "d => d.layout.xaxis.range[0]") == 5
+    inside = "() => [...document.querySelectorAll('#table-comparison td')].every(c => c.getBoundingClientRect().right <= 390)"
+    assert phone.page.evaluate(inside)
+    assert phone.complaints == []
 
 
 def test_a_strategy_called_script_shows_as_text(
@@ -253,3 +363,54 @@ def test_a_thousand_clients_open_quickly(browser: Browser, large: Path, tmp_path
     assert opened.complaints == []
     drawn, total = opened.page.evaluate("[fdsimReport.drawn, fdsimReport.total]")
     assert drawn == total
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        {"viewport": {"width": 1400, "height": 900}},
+        {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True},
+    ],
+    ids=["1400", "390 by touch"],
+)
+def test_a_study_on_a_screen_and_on_a_phone(
+    browser: Browser, study: Path, tmp_path: Path, context: dict[str, Any]
+) -> None:
+    """One choice of the case moves all figures and tables, and no table is wider than its card."""
+    folder = Path(shutil.copytree(study, tmp_path / "study"))
+    opened = visit(browser, write_report(folder), **context)
+    assert opened.complaints == []
+    drawn, total = opened.page.evaluate("[fdsimReport.drawn, fdsimReport.total]")
+    assert drawn == total >= 4
+    assert {Path(url).name.split("-")[0] for url in opened.requests if url.startswith("file:")} == {
+        "report.html",
+        "plotly",
+    }
+    width = context["viewport"]["width"]
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+    shown = (
+        "() => [...document.querySelectorAll('[data-case]')].filter(t => !t.hidden).map(t => t.dataset.case)"
+    )
+    assert set(opened.page.evaluate(shown)) == {"alpha = 0.3"}
+    before = opened.figure("accuracy", "d => JSON.stringify(d.data.map(t => t.y))")
+    opened.page.locator("nav .cases select").select_option("alpha = 0.6")
+    opened.settle()
+    assert set(opened.page.evaluate(shown)) == {"alpha = 0.6"}
+    assert opened.figure("accuracy", "d => JSON.stringify(d.data.map(t => t.y))") != before
+    assert opened.page.evaluate(
+        "[...fdsimReport.figures.values()].every(f => (f.choice.case || 'alpha = 0.6') === 'alpha = 0.6')"
+    )
+    fits = "() => [...document.querySelectorAll('.scroll')].every(s => s.scrollWidth <= s.clientWidth + 1)"
+    assert opened.page.evaluate(fits)
+    assert opened.complaints == []
+
+
+def test_a_page_without_its_plotly_says_what_is_missing(
+    browser: Browser, study: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(study, tmp_path / "study"))
+    page = Path(shutil.copy(write_report(folder), tmp_path / "moved.html"))
+    opened = visit(browser, page)
+    assert "fdsim report FOLDER --out" in (
+        opened.page.locator("#figure-accuracy .problem").text_content() or ""
+    )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,40 +15,6 @@ import pytest
 from fdsim.errors import RunFolderError
 from fdsim.report import write_report
 from fdsim.report.study_data import case_name, gather_study
-
-
-@pytest.fixture(scope="module")
-def study(make_run: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two cases of two seeds each, complete."""
-    folder = tmp_path_factory.mktemp("study") / "study"
-    trials: list[dict[str, Any]] = []
-    for alpha in (0.3, 0.6):
-        for seed in (0, 1):
-            run = make_run(
-                seed=seed,
-                rounds=3,
-                fleet=None,
-                participation={"kind": "fixed_ratio", "alpha": alpha, "clients": 8},
-                strategies=[{"kind": "full"}, {"kind": "fdms"}, {"kind": "dropout"}],
-                telemetry={"similarity_every": 1},
-            )
-            place = f"trials/{len(trials)}"
-            shutil.copytree(run, folder / place)
-            trials.append(
-                {
-                    "id": f"alpha={alpha} seed={seed}",
-                    "folder": place,
-                    "case": None,
-                    "seed": seed,
-                    "settings": {"participation.alpha": alpha},
-                    "scenario_hash": json.loads((run / "run.json").read_text())["scenario_hash"],
-                    "status": "complete",
-                }
-            )
-    about = {"study_version": 1, "name": "alphas", "status": "complete", "swept": ["participation.alpha"]}
-    (folder / "study.json").write_text(json.dumps({**about, "trials": trials}))
-    (folder / "study.toml").write_text('[study]\nname = "alphas"\n')
-    return folder
 
 
 def page_of(folder: Path, out: Path) -> tuple[str, dict[str, Any]]:
@@ -119,3 +86,86 @@ def test_cases_are_named_as_shortly_as_they_can_be() -> None:
     assert case_name({"participation.alpha": 0.3, "rounds": 5}) == "alpha = 0.3, rounds = 5"
     assert case_name({"a.kind": 1, "b.kind": 2}, "night") == "night, a.kind = 1, b.kind = 2"
     assert case_name({}) == ""
+
+
+def test_compare_writes_its_file_though_nobody_reads_the_table(study: Path, tmp_path: Path) -> None:
+    out = tmp_path / "f.csv"
+    words = [sys.executable, "-m", "fdsim", "compare", str(study), "--out", str(out)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        assert started.stderr is not None
+        started.stdout.close()
+        complaints = started.stderr.read()
+        assert (started.wait(timeout=120), complaints) == (0, "")
+    assert "worst_accuracy" in out.read_text()
+
+
+def test_unordered_cases_are_not_joined_and_points_stand_side_by_side(study: Path, tmp_path: Path) -> None:
+    _, figures = page_of(study, tmp_path / "a.html")
+    traces = figures["final-by-case"]["payload"]["traces"]
+    assert {trace["mode"] for trace in traces} == {"lines+markers"}  # 0.3 and 0.6 are numbers in order
+    assert len({x for trace in traces for x in trace["x"]}) == 6
+    folder = Path(shutil.copytree(study, tmp_path / "study"))
+    about = json.loads((folder / "study.json").read_text())
+    for trial in about["trials"]:
+        trial["case"] = {0.3: "near", 0.6: "far"}[trial["settings"]["participation.alpha"]]
+    (folder / "study.json").write_text(json.dumps(about))
+    page, figures = page_of(folder, tmp_path / "b.html")
+    assert {trace["mode"] for trace in figures["final-by-case"]["payload"]["traces"]} == {"markers"}
+    for case in ("near, alpha = 0.3", "far, alpha = 0.6"):
+        assert f"{case}: fdms ends at" in page
+
+
+def test_a_pair_of_swept_keys_has_a_heat_map(study: Path, tmp_path: Path) -> None:
+    """Two learning rates that made no difference, beside the two alphas: a grid of four."""
+    folder = Path(shutil.copytree(study, tmp_path / "study"))
+    about = json.loads((folder / "study.json").read_text())
+    more = json.loads(json.dumps(about["trials"]))
+    for rate, trials in ((0.1, about["trials"]), (0.2, more)):
+        for trial in trials:
+            trial["settings"]["training.learning_rate"] = rate
+    about["trials"] += more
+    (folder / "study.json").write_text(json.dumps(about))
+    page, figures = page_of(folder, tmp_path / "report.html")
+    views = figures["pair-1"]["payload"]["views"]
+    assert list(views) == ["full", "fdms", "dropout"]
+    (trace,) = views["fdms"]["traces"]
+    assert (trace["x"], trace["y"]) == (["0.3", "0.6"], ["0.1", "0.2"])
+    assert trace["z"][0] == trace["z"][1]
+    assert None not in trace["z"][0]
+    assert "Final accuracy by participation.alpha and training.learning_rate" in page
+
+
+def test_many_cases_are_counted_in_the_headline(study: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(study, tmp_path / "study"))
+    about = json.loads((folder / "study.json").read_text())
+    whole = []
+    for case in range(3):
+        for trial in json.loads(json.dumps(about["trials"])):
+            whole.append({**trial, "case": f"case {case}"})
+    (folder / "study.json").write_text(json.dumps({**about, "trials": whole}))
+    page, _ = page_of(folder, tmp_path / "report.html")
+    assert re.search(
+        r"Over 6 cases fdms ends between .* against dropout it is ahead in \d, behind in \d", page
+    )
+
+
+def test_bands_stay_between_nothing_and_everything(study: Path) -> None:
+    from fdsim.report.curves import LEARNING, PlottedCurve, series_of
+
+    curve = gather_study(study).curves[0]
+    seeds = [table.assign(test_accuracy=value) for table, value in zip(curve.seeds, (0.0, 1.0), strict=True)]
+    series = series_of(PlottedCurve("a", seeds, curve.look), LEARNING)
+    assert series is not None
+    band = series["y"]["accuracy"]
+    assert (set(band["lo"]), set(band["mid"]), set(band["hi"])) == ({0.0}, {0.5}, {1.0})
+
+
+def test_the_pages_of_a_study_share_plotly(study: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(study, tmp_path / "study"))
+    whole, trial = write_report(folder), write_report(folder / "trials" / "0")
+    (shared,) = folder.glob("plotly-*.min.js")
+    assert f'<script src="{shared.name}"></script>' in whole.read_text()
+    assert f'<script src="../../{shared.name}"></script>' in trial.read_text()
+    assert max(page.stat().st_size for page in (whole, trial)) < 1e6
+    assert "plotly.js v" in write_report(folder, tmp_path / "alone.html").read_text()

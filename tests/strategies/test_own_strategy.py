@@ -17,10 +17,11 @@ from fdsim.learning.engine import begin, learn
 from fdsim.strategies.base import Cohort, Strategy
 from tests.strategies.worlds import QuadraticTrainer, clustered_targets, random_trace, scripted_trace, task_on
 
-#: The README shows this text.
+#: The site shows this text.
 OWN_STRATEGY = '''\
 import numpy as np
 from pydantic import PositiveFloat
+
 from fdsim.strategies.base import MEAN, Strategy, substituted
 
 
@@ -45,7 +46,8 @@ class LastSeen(Strategy):
 
 
 def test_the_readme_shows_it() -> None:
-    assert OWN_STRATEGY in (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+    page = Path(__file__).resolve().parents[2] / "docs/pages/howto/strategy.md"
+    assert OWN_STRATEGY in page.read_text(encoding="utf-8")
 
 
 @pytest.fixture

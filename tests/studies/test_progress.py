@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from fdsim.studies.plan import StudyPlan, plan_study
-from fdsim.studies.progress import RemainingTime, StudyTerminal, duration
+from fdsim.studies.progress import RemainingTime, StudyTerminal, duration, told_apart
 from fdsim.studies.study_file import load_study
 
 
@@ -72,3 +72,41 @@ def test_time_left_counts_work_and_not_trials(plan: StudyPlan, monkeypatch: pyte
 )
 def test_durations_in_the_units_people_use(seconds: float, said: str) -> None:
     assert duration(seconds) == said
+
+
+LONG = [
+    f"proximal partition=clustered(clusters=5,labels_per_cluster=2) learning_rate={rate} alpha={alpha} seed={seed}"
+    for rate in (0.05, 0.1)
+    for alpha in (0.3, 0.5)
+    for seed in range(1, 6)
+]
+
+
+@pytest.mark.parametrize("most", [16, 22, 40, 200])
+def test_shortened_names_of_trials_stay_different(most: int) -> None:
+    short = told_apart(LONG, most)
+    assert len(set(short)) == len(LONG)
+    assert max(map(len, short)) <= max(most, 0)
+
+
+def test_words_that_all_trials_share_go_first() -> None:
+    assert told_apart(LONG, 45)[0] == "learning_rate=0.05 alpha=0.3 seed=1"
+    assert told_apart(LONG, 200) == LONG
+
+
+def test_at_eighty_columns_there_is_still_a_bar(write_study: Any) -> None:
+    text = '[study]\nbase = "base.toml"\nseeds = 3\n[study.grid]\n"training.learning_rate" = [0.05, 0.1]\n'
+    trials = plan_study(load_study(write_study(text)))
+    out = io.StringIO()
+    with StudyTerminal(Console(file=out, force_terminal=True, width=80)) as progress:
+        progress.begins(trials, [])
+        for trial in trials.trials[:3]:
+            progress.trial_starts(trial, "worker 0")
+            progress.trial_advances(trial, 0.5)
+        progress.ticks()
+        shown = Console(file=io.StringIO(), width=80, force_terminal=True, color_system="standard")
+        shown.print(progress._bars.get_renderable())
+    lines = shown.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert len(lines) == 4
+    assert all(line.count("━") + line.count("╸") + line.count("╺") >= 12 for line in lines)
+    assert len({line.split("━")[0] for line in lines}) == 4

@@ -29,17 +29,22 @@ window.fdsimBuilders = (() => {
   }
 
   // ---- curves with bands, named at their right end
-  function curves(payload, choice, { narrow }) {
+  function curves(payload, choice, { narrow, hidden }) {
     const xKey = choice.x, yKey = choice.y;
     const shown = payload.series.filter((s) => s.y[yKey] && (!choice.case || s.case === choice.case));
+    const lastRound = Math.max(0, ...shown.map((s) => s.x.round[s.x.round.length - 1]));
     const traces = [], ends = [];
     let low = Infinity, high = -Infinity, last = -Infinity, first = Infinity;
-    for (const s of shown) {
+    const keys = [];
+    for (const whole of shown) {
+      const s = choice.zoom === "late" ? lateRounds(whole, (2 / 3) * lastRound) : whole;
       const axis = payload.y[yKey], x = s.x[xKey], { hi } = s.y[yKey];
       // A logarithmic axis has no place for zero.
       const mid = axis.log ? s.y[yKey].mid.map((v) => (v > 0 ? v : null)) : s.y[yKey].mid;
       if (mid.every((v) => v === null)) continue;
       const lo = axis.log && s.y[yKey].lo ? s.y[yKey].lo.map((v, i) => (v > 0 ? v : mid[i] && mid[i] / 10)) : s.y[yKey].lo;
+      keys.push({ text: s.name, colour: s.colour, dash: s.dash });
+      if (hidden.has(s.name)) continue;
       const name = esc(s.name);
       if (lo) {
         const whole = x.map((_, i) => i).filter((i) => lo[i] !== null && hi[i] !== null);
@@ -48,7 +53,7 @@ window.fdsimBuilders = (() => {
       }
       traces.push({
         x, y: mid, name, type: "scatter", mode: "lines", legendgroup: name, connectgaps: true, line: { color: s.colour, dash: s.dash, width: 2.2 },
-        customdata: lo ? mid.map((_, i) => [lo[i], hi[i]]) : undefined, showlegend: narrow,
+        customdata: lo ? mid.map((_, i) => [lo[i], hi[i]]) : undefined, showlegend: false,
         hovertemplate: "<b>" + name + "</b>  %{y:" + payload.y[yKey].format + "}" + (lo ? "  (%{customdata[0]:" + payload.y[yKey].format + "} to %{customdata[1]:" + payload.y[yKey].format + "})" : "") + "<extra></extra>",
       });
       for (const v of [...mid, ...(axis.log ? [] : lo || []), ...(hi || [])]) if (v !== null) { low = Math.min(low, v); high = Math.max(high, v); }
@@ -57,18 +62,20 @@ window.fdsimBuilders = (() => {
       if (end >= 0) { ends.push({ name, colour: s.colour, y: mid[end], label: s.name + " " + axis.say(mid[end]), value: mid[end] }); last = Math.max(last, x[end]); }
       if (x.length) first = Math.min(first, x[0]);
     }
+    if (!ends.length) { low = 0; high = 1; first = 0; last = 1; }
     const axis = payload.y[yKey];
     const scale = axis.log ? Math.log10 : (v) => v;
     if (axis.log) low = Math.max(low, high * 1e-6);
-    if (axis.whole) { low = axis.floor; high = axis.ceiling; }
+    if (axis.whole && choice.zoom !== "late") { low = axis.floor; high = axis.ceiling; }
     const pad = (scale(high) - scale(low) || 1) * 0.06;
     const range = [axis.floor === undefined ? scale(low) - pad : Math.max(axis.floor, low - pad), axis.ceiling === undefined ? scale(high) + pad : Math.min(axis.ceiling, high + pad)];
     for (const end of ends) end.y = scale(end.y);
     const annotations = narrow ? [] : endLabels(ends, range, last, axis);
     return {
       traces,
+      legend: keys,
       layout: {
-        hovermode: "x unified", margin: { l: 8, r: narrow ? 12 : endRoom(ends), t: 14, b: 8 }, annotations,
+        hovermode: "x unified", showlegend: false, margin: { l: 8, r: narrow ? 12 : endRoom(ends), t: 14, b: 8 }, annotations,
         xaxis: { title: payload.x[xKey].title, showgrid: false, range: [first, last], hoverformat: payload.x[xKey].format, unifiedhovertitle: { text: payload.x[xKey].hover } },
         yaxis: { title: axis.title, range, tickformat: axis.ticks, type: axis.log ? "log" : "linear", ...(axis.log ? { dtick: 1 } : {}) },
         shapes: payload.target && yKey === "accuracy" && payload.target > range[0] && payload.target < range[1]
@@ -86,6 +93,13 @@ window.fdsimBuilders = (() => {
         },
       },
     };
+  }
+  // Where curves overlap at the end, the axes fit the last rounds alone.
+  function lateRounds(s, from) {
+    const keep = s.x.round.map((r, i) => i).filter((i) => s.x.round[i] > from);
+    const pick = (values) => values && keep.map((i) => values[i]);
+    const all = (record) => Object.fromEntries(Object.entries(record).map(([key, values]) => [key, pick(values)]));
+    return { ...s, x: all(s.x), y: Object.fromEntries(Object.entries(s.y).map(([key, y]) => [key, all(y)])) };
   }
   const endRoom = (ends) => 28 + Math.max(0, ...ends.map((end) => 7.6 * (end.label || end.name).length));
   // Labels keep the order of the curves' ends and at least one line's height between them.

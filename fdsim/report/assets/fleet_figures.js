@@ -62,6 +62,33 @@
     return groups.length > 40 ? [] : groups;
   }
 
+  // ---- the fleet as tiles, one round at a time
+  function film(payload, choice, { width }) {
+    const [, n] = payload.codes.shape, from = choice.round * n;
+    const [codes, charging, level] = ["codes", "charging", "level"].map((key) => unpack(payload[key]).subarray(from, from + n));
+    const across = Math.max(1, Math.min(n, Math.ceil(Math.sqrt((n * width) / 260)))), down = Math.ceil(n / across);
+    const size = Math.max(7, Math.min(34, (0.8 * (width - 40)) / across));
+    const places = Array.from({ length: n }, (_, i) => i);
+    const about = places.map((i) => "<b>client " + payload.client[i] + "</b> · " + esc(payload.device[i]) + "<br>" + esc(payload.words[codes[i]].text) + (charging[i] ? ", plugged in" : "") + (level[i] <= 100 ? "<br>battery " + level[i] + " %" : ""));
+    const present = new Set(unpack(payload.codes));
+    return {
+      traces: [{
+        type: "scatter", mode: "markers" + (size >= 24 ? "+text" : ""), x: places.map((i) => i % across), y: places.map((i) => Math.floor(i / across)), text: size >= 24 ? payload.client.map(String) : undefined, textposition: "bottom center", textfont: { size: 11, color: "@soft" }, customdata: about, showlegend: false,
+        marker: { symbol: "square", size, color: Array.from(codes, (code) => payload.words[code].colour), line: { color: Array.from(charging, (on) => (on ? "@ink" : "@surface")), width: Array.from(charging, (on) => (on ? 2 : 0)) } },
+        hovertemplate: "%{customdata}<extra></extra>",
+      }],
+      layout: {
+        xaxis: { visible: false, range: [-0.7, across - 0.3], fixedrange: true }, yaxis: { visible: false, range: [down - 0.3, -0.7], fixedrange: true }, margin: { l: 8, r: 8, t: 8, b: 8 },
+      },
+      legend: payload.words.filter((_, i) => present.has(i)),
+      height: Math.max(250, Math.min(620, 40 + down * (size >= 24 ? size + 30 : size * 1.3))),
+      table: {
+        columns: ["round", "client", "device", "state", "plugged_in", "battery_percent"],
+        rows: function* rows() { for (const i of places) yield [payload.rounds[choice.round], payload.client[i], payload.device[i], payload.words[codes[i]].text, charging[i], level[i] <= 100 ? level[i] : null]; },
+      },
+    };
+  }
+
   // ---- one round as a Gantt chart
   const PHASES = ["download", "train", "upload"];
   function gantt(payload, choice) {
@@ -145,5 +172,5 @@
     return { traces, layout, height: 160 + 110 * payload.rows.length, table: { columns: ["what", "hours", "value"], rows: function* rows() { yield* states; } } };
   }
 
-  Object.assign(window.fdsimBuilders, { outcomes, gantt, day });
+  Object.assign(window.fdsimBuilders, { outcomes, film, gantt, day });
 })();

@@ -72,19 +72,53 @@
     }
     return coloured(whole);
   }
-  const CONFIG = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+  // plotly's own tool bar would cover labels and legends: what it offers are buttons beside the title.
+  const CONFIG = { responsive: true, displayModeBar: false };
 
   // ---- figures
   async function draw(figure) {
     const plot = figure.element.querySelector(".plot");
-    const built = builders[figure.spec.builder](figure.spec.payload, figure.choice, { narrow: narrow(), width: plot.clientWidth });
+    const built = builders[figure.spec.builder](figure.spec.payload, figure.choice, { narrow: narrow(), width: plot.clientWidth, hidden: figure.hidden });
     figure.built = built;
     plot.style.height = (built.height || figure.spec.height) + "px";
     await Plotly.react(plot, coloured(built.traces), wholeLayout(built.layout), CONFIG);
-    showLegend(figure.element.querySelector(".keybox"), built.legend || []);
+    figure.element.querySelector(".reset").hidden = true;
+    if (!figure.watched) {
+      figure.watched = true;
+      plot.on("plotly_relayout", (change) => {
+        if (Object.keys(change).some((key) => /axis\d*\.(range|autorange)/.test(key))) figure.element.querySelector(".reset").hidden = false;
+      });
+    }
+    showLegend(figure, built.legend || []);
   }
-  function showLegend(place, entries) {
-    place.replaceChildren(...entries.map(({ text, colour }) => {
+  function lineSample(colour, dash) {
+    const sample = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    sample.setAttribute("class", "line");
+    const line = document.createElementNS("http://www.w3.org/2000/svg", "line");
+    const named = { solid: "", dot: "2,2", dash: "6,3", longdash: "9,3", dashdot: "6,3,2,3", longdashdot: "9,3,2,3" };
+    const pattern = named[dash] === undefined ? dash.replaceAll("px", "") : named[dash];
+    for (const [key, value] of Object.entries({ x1: 0, x2: 34, y1: 5, y2: 5, stroke: coloured(colour), "stroke-width": 2.4, "stroke-dasharray": pattern })) line.setAttribute(key, value);
+    sample.append(line);
+    return sample;
+  }
+  // A key with a dash is a line, which a click hides and brings back.
+  function lineKey(figure, { text, colour, dash }) {
+    const key = document.createElement("button");
+    key.type = "button";
+    key.className = "key";
+    key.title = "hide or show " + text;
+    key.setAttribute("aria-pressed", String(!figure.hidden.has(text)));
+    key.append(lineSample(colour, dash), text);
+    key.addEventListener("click", () => {
+      if (!figure.hidden.delete(text)) figure.hidden.add(text);
+      redraw(figure);
+    });
+    return key;
+  }
+  function showLegend(figure, entries) {
+    const place = figure.element.querySelector(".keybox"), focused = [...place.children].indexOf(document.activeElement);
+    place.replaceChildren(...entries.map(({ text, colour, dash }) => {
+      if (dash) return lineKey(figure, { text, colour, dash });
       const entry = document.createElement("span");
       const swatch = document.createElement("i");
       swatch.className = "swatch";
@@ -92,22 +126,31 @@
       entry.append(swatch, text);
       return entry;
     }));
+    if (focused >= 0 && place.children[focused]) place.children[focused].focus();
   }
   // One thing is drawn at a time, in the order it was asked for.
   let work = Promise.resolve();
-  function redraw(figure) { work = work.then(() => draw(figure)); }
+  function redraw(figure, afresh = false) {
+    work = work.then(() => {
+      // What the reader zoomed to outlives a redraw unless the plot begins anew.
+      if (afresh) { Plotly.purge(figure.element.querySelector(".plot")); figure.watched = false; }
+      return draw(figure);
+    });
+  }
   function redrawAll() { for (const figure of figures.values()) redraw(figure); }
   state.settled = async () => { let last; do { last = work; await last; } while (last !== work); };
 
   // ---- controls: tabs, a list to choose from, or a slider
   function makeControl(figure, control) {
-    const label = document.createElement("label");
+    // A label hands a click on its words to its first button: several buttons are a group, not a label.
+    const label = document.createElement(control.kind === "tabs" ? "div" : "label");
+    label.className = "control";
     if (control.label) label.append(control.label);
     const options = control.options;
     figure.choice[control.key] = options[control.start || 0].value;
     const choose = (index) => { figure.choice[control.key] = options[index].value; redraw(figure); };
     if (control.kind === "slider") {
-      label.className = "range";
+      label.className = "control range";
       const input = document.createElement("input");
       const output = document.createElement("output");
       Object.assign(input, { type: "range", min: 0, max: options.length - 1, step: 1 });
@@ -116,9 +159,17 @@
       input.setAttribute("aria-label", control.label);
       input.addEventListener("input", () => { output.textContent = options[input.value].text; choose(Number(input.value)); });
       label.append(input, output);
+      if (control.play) {
+        const both = document.createElement("div");
+        both.className = "control";
+        both.append(playButton(input), label);
+        return both;
+      }
     } else if (control.kind === "tabs") {
       const tabs = document.createElement("span");
       tabs.className = "tabs";
+      tabs.setAttribute("role", "group");
+      if (control.label) tabs.setAttribute("aria-label", control.label);
       options.forEach((option, index) => {
         const tab = document.createElement("button");
         tab.type = "button";
@@ -141,6 +192,47 @@
     return label;
   }
 
+  // Moves a slider by itself, from the beginning when it stands at the end; any touch of the slider stops it.
+  function playButton(input) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "play";
+    let timer = 0;
+    const stop = () => { clearInterval(timer); timer = 0; button.textContent = "Play"; };
+    const step = () => {
+      if (Number(input.value) >= Number(input.max)) { stop(); return; }
+      input.value = Number(input.value) + 1;
+      input.dispatchEvent(new Event("input"));
+    };
+    button.addEventListener("click", () => {
+      if (timer) { stop(); return; }
+      if (Number(input.value) >= Number(input.max)) { input.value = -1; }
+      button.textContent = "Pause";
+      step();
+      timer = setInterval(step, 500);
+    });
+    input.addEventListener("pointerdown", stop);
+    stop();
+    return button;
+  }
+
+  // ---- the case of a study: one choice for every figure and table
+  function chooseCase(name) {
+    state.case = name;
+    for (const figure of figures.values()) if ("case" in figure.choice) { figure.choice.case = name; redraw(figure); }
+    for (const table of document.querySelectorAll("[data-case]")) table.hidden = table.dataset.case !== name;
+  }
+  function makeCases(names) {
+    const label = document.createElement("label");
+    label.className = "cases";
+    const select = document.createElement("select");
+    names.forEach((name) => select.add(new Option(name, name)));
+    select.addEventListener("change", () => chooseCase(select.value));
+    label.append("case", select);
+    document.querySelector("nav .theme").before(label);
+    chooseCase(names[0]);
+  }
+
   // ---- CSV
   const cell = (value) => {
     const text = value === null || value === undefined || Number.isNaN(value) ? "" : String(value);
@@ -158,16 +250,32 @@
     setTimeout(() => URL.revokeObjectURL(address), 1000);
   }
 
+  function picture(key) {
+    const plot = figures.get(key).element.querySelector(".plot");
+    return Plotly.downloadImage(plot, { format: "png", scale: 2, filename: data.slug + "-" + key, width: plot.clientWidth, height: plot.clientHeight });
+  }
+
   async function start() {
+    if (!window.Plotly) {
+      for (const plot of document.querySelectorAll(".plot")) plot.replaceChildren(Object.assign(document.createElement("p"), { className: "problem", textContent: "The figures need the file " + data.plotly + " that was written beside this page. A page that stands alone: fdsim report FOLDER --out page.html" }));
+      root.dataset.ready = "yes";
+      return;
+    }
+    const cases = [];
     for (const element of document.querySelectorAll("figure[data-key]")) {
       const key = element.dataset.key;
-      const figure = { element, spec: data.figures[key], choice: {}, built: null };
+      const figure = { element, spec: data.figures[key], choice: {}, hidden: new Set(), built: null };
       figures.set(key, figure);
       for (const control of figure.spec.payload.controls || []) {
-        if (control.options.length > 1) element.querySelector(".controls").append(makeControl(figure, control));
+        if (control.key === "case") {
+          for (const { value } of control.options) if (!cases.includes(value)) cases.push(value);
+          figure.choice.case = control.options[0].value;
+        } else if (control.options.length > 1) element.querySelector(".controls").append(makeControl(figure, control));
         else figure.choice[control.key] = control.options[0].value;
       }
       element.querySelector(".csv").addEventListener("click", () => download(key));
+      element.querySelector(".png").addEventListener("click", () => picture(key));
+      element.querySelector(".reset").addEventListener("click", () => redraw(figure, true));
     }
     state.total = figures.size;
     for (const [key, figure] of figures) {
@@ -179,6 +287,7 @@
       // Let the browser show what is there before the next figure is worked on.
       await new Promise((next) => setTimeout(next));
     }
+    if (cases.length > 1) { makeCases(cases); await state.settled(); }
     root.dataset.ready = "yes";
   }
 
