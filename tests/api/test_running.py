@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -270,3 +271,61 @@ def test_a_notebook_has_bars(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert drawn[-1].count("<progress") == 4
     assert drawn[-1].count("2/2") == 4
     assert "accuracy 0." in drawn[-1]
+
+
+#: What a notebook's cells would hold: classes that are in no file, so their kinds are __main__:….
+CELLS = """
+import sys
+
+import numpy as np
+
+import fdsim
+
+
+class Mine(fdsim.Strategy):
+    '''Average over the active.'''
+
+    def blend(self, state, cohort):
+        weights = cohort.client_weight[cohort.active]
+        nobody = np.full(len(cohort.missing), -1)
+        return fdsim.Blend(weights / weights.sum(), nobody, np.full(len(nobody), np.nan))
+
+
+class Tunnel(fdsim.Connectivity):
+    '''An hour on, half an hour off.'''
+
+    def spells(self, rng):
+        while True:
+            yield fdsim.Spell(online=True, length_s=3600.0)
+            yield fdsim.Spell(online=False, length_s=1800.0)
+
+
+run = fdsim.run(
+    {
+        "name": "own",
+        "rounds": 4,
+        "data": {"kind": "digits", "partition": {"kind": "iid"}},
+        "net": {"kind": "mlp"},
+        "training": {"local_steps": 2},
+        "fleet": [{"count": 6, "connectivity": Tunnel()}],
+        "strategies": [Mine(), {"kind": "dropout"}],
+    },
+    sys.argv[1],
+    progress=False,
+)
+assert run.scenario.strategies[0].kind == "__main__:Mine"
+final = run.summary()["final_accuracy"]
+assert final["Mine"] == final["dropout"], final
+run.model("Mine")
+"""
+
+
+def test_classes_of_a_notebook_need_no_file(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-", str(tmp_path / "run")]
+    done = subprocess.run(
+        words, input=CELLS, text=True, cwd=tmp_path, env=environment, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    # Whoever only reads the run needs none of the classes.
+    assert fdsim.open_run(tmp_path / "run").summary().index.tolist() == ["Mine", "dropout"]
