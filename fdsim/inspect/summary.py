@@ -116,7 +116,7 @@ def summary_table(summary: RunSummary, title: str) -> Table:
         ]
         if measured_error:
             cells.append("–" if line.substitution_error is None else f"{line.substitution_error:.3g}")
-        table.add_row(Text(line.strategy), *cells)
+        table.add_row(Text(line.strategy if line.strategy.isprintable() else ascii(line.strategy)), *cells)
     return table
 
 
@@ -137,7 +137,9 @@ def print_summary(folder: Path, console: Console) -> None:
 
     run = fdsim.open_run(folder)
     summary = summarise(run.rounds, run.trace, run.tables.get("target_accuracy"))
-    console.print(summary_table(summary, f"{run.manifest['name']}, seed {run.manifest['seed']}"))
+    name = run.manifest["name"]
+    shown = name if name.isprintable() else ascii(name)
+    console.print(summary_table(summary, f"{shown}, seed {run.manifest['seed']}"))
     for label, message in run.failed.items():
         console.print(f"{label} failed: {message}", markup=False, highlight=False, soft_wrap=True)
     console.print(dropout_line(summary), markup=False, highlight=False, soft_wrap=True)

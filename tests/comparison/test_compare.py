@@ -167,3 +167,18 @@ def test_the_terminal_table_fits_eighty_columns(capsys: pytest.CaptureFixture[st
 def test_a_folder_that_is_neither_run_nor_study(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="neither a run nor a study"):
         curves_of([tmp_path])
+
+
+def test_labels_of_anybodys_run_are_text_and_nothing_else(tmp_path: Path) -> None:
+    """A formula in a CSV, a line that leaves a comment of LaTeX."""
+    label = '=HYPERLINK("http://x")'
+    rows = [
+        {"strategy": s, "seed": 1, "round": r, "test_accuracy": 0.1 * r, "net": "a\n\\input{x}"}
+        for s in ("dropout", label)
+        for r in range(3)
+    ]
+    found = compare(curves_from(pd.DataFrame(rows), settings=["net"]))
+    write_comparison(found, tmp_path / "t.csv")
+    assert set(pd.read_csv(tmp_path / "t.csv")["strategy"]) == {"dropout", "'" + label}
+    write_comparison(found, tmp_path / "t.tex")
+    assert not any(line.startswith("\\input") for line in (tmp_path / "t.tex").read_text().splitlines())
