@@ -8,8 +8,6 @@ every value out, defaults included, and reading that back gives an equal scenari
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +21,7 @@ from fdsim.data.datasets import DataSource
 from fdsim.devices.config.fleet import DeviceGroup
 from fdsim.devices.config.outages import Cell, Outage
 from fdsim.devices.config.server import Server
+from fdsim.files import hash_of
 from fdsim.learning.config.acceleration import Acceleration
 from fdsim.learning.config.training import Training
 from fdsim.learning.nets.library import Net
@@ -97,12 +96,6 @@ class Scenario(Table):
     def as_toml(self) -> str:
         """Return the scenario as a TOML file with every default spelt out."""
         return tomli_w.dumps(self.as_tables())
-
-
-def hash_of(value: Any) -> str:
-    """Return the hash of a plain value's canonical JSON."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def load_scenario(
