@@ -48,6 +48,10 @@ class RunFolderError(InputError):
     """A run folder is not what the command needs it to be."""
 
 
+class RunFolderWarning(UserWarning):
+    """A run folder is not as its run left it."""
+
+
 class RunError(FdsimError):
     """The run could not continue."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -175,6 +176,12 @@ def file_hash(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def hash_of(value: Any) -> str:
+    """Return the hash of a plain value's canonical JSON."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 #: The metadata entry of a Parquet file that carries the hash of its own bytes, and what stands there while it is hashed.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Annotated, Any, TextIO, cast
 
@@ -23,7 +24,7 @@ from fdsim.cli.study import study
 from fdsim.cli.theory import theory
 from fdsim.cli.validate import validate
 from fdsim.cli.verify import verify
-from fdsim.errors import FdsimError
+from fdsim.errors import FdsimError, RunFolderWarning
 
 #: Every verb, in groups and in the order in which a newcomer needs them.
 GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
@@ -107,6 +108,21 @@ def main() -> None:
     debug = "--debug" in sys.argv or bool(os.environ.get("FDSIM_DEBUG"))
     # --debug may stand anywhere on the line, as people add it to the end of the command that failed.
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
+    plainly = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+        if issubclass(category, RunFolderWarning):
+            print(f"warning: {message}", file=sys.stderr)
+        else:
+            plainly(message, category, *rest, **more)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", RunFolderWarning)
+        warnings.showwarning = show
+        _call(arguments, debug=debug)
+
+
+def _call(arguments: list[str], *, debug: bool) -> None:
     try:
         app(args=arguments, standalone_mode=True)
     except FdsimError as error:

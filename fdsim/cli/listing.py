@@ -148,7 +148,7 @@ def runs(
 
     from fdsim.cli.show import rounds_done
     from fdsim.errors import RunFolderError
-    from fdsim.telemetry.reader import find_run_folders, open_run
+    from fdsim.telemetry.reader import Run, find_run_folders
 
     if not folder.is_dir():
         raise RunFolderError(str(folder), "there is no such folder", "`fdsim run SCENARIO` makes runs/<name>")
@@ -163,7 +163,7 @@ def runs(
     for path in find_run_folders(folder):
         size = _size(path)
         try:
-            run = open_run(path)
+            run = Run(path)
             facts = run.manifest
             cells = [
                 run.status,

@@ -18,12 +18,19 @@ def show(run: RunDir) -> None:
     from fdsim.telemetry.reader import open_run
 
     opened, console = open_run(run), Console()
-    console.print(f"{run}: {_status(opened)}", markup=False, highlight=False, soft_wrap=True)
+    console.print(_printable(f"{run}: {_status(opened)}"), markup=False, highlight=False, soft_wrap=True)
     for label, facts in opened.manifest["strategies"].items():
         if facts.get("message"):
-            console.print(f"{label}: {facts['message']}", markup=False, highlight=False, soft_wrap=True)
+            console.print(
+                _printable(f"{label}: {facts['message']}"), markup=False, highlight=False, soft_wrap=True
+            )
     if any(opened.progress.values()):
         print_summary(run, console)
+
+
+def _printable(text: str) -> str:
+    """Return text without the control characters by which a name could steer the terminal."""
+    return "".join(character if character.isprintable() else "�" for character in text)
 
 
 def _status(run: Run) -> str:

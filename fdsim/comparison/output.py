@@ -43,13 +43,25 @@ def write_comparison(comparison: Comparison, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if kind == ".csv":
-            comparison.table.to_csv(path, index=False)
+            _inert(comparison.table).to_csv(path, index=False)
         elif kind == ".parquet":
             _plain(comparison.table).to_parquet(path, index=False)
         else:
             path.write_text(latex(comparison), encoding="utf-8")
     except OSError as error:
         raise StorageError(f"{path}: cannot be written ({error.strerror or error})") from None
+
+
+def _inert(table: pd.DataFrame) -> pd.DataFrame:
+    """Put a quote before text that a spreadsheet would take for a formula: labels may come from anybody's run."""
+    words = [name for name in table.columns if table[name].map(lambda v: isinstance(v, str)).any()]
+
+    def quoted(value: object) -> object:
+        return (
+            f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+        )
+
+    return table.assign(**{name: table[name].map(quoted) for name in words})
 
 
 def _plain(table: pd.DataFrame) -> pd.DataFrame:
@@ -201,9 +213,14 @@ def latex(comparison: Comparison) -> str:
             for line in table.itertuples(index=False)
         ]
         lines += [r"\bottomrule", r"\end{tabular}"]
-        parts.append((f"% {title}\n" if title else "") + "\n".join(lines))
-    return "\n\n".join(parts) + f"\n\n% {footnote(comparison)}\n"
+        parts.append((f"% {_one_line(title)}\n" if title else "") + "\n".join(lines))
+    return "\n\n".join(parts) + f"\n\n% {_one_line(footnote(comparison))}\n"
+
+
+def _one_line(text: str) -> str:
+    """Return text that stays within a comment: without line breaks or other control characters."""
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _escape(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in text)
+    return "".join(_LATEX.get(character, character) for character in _one_line(text))

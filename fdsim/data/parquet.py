@@ -120,14 +120,31 @@ def _images(path: Path, column: str, stamp_ns: int, cache: Path | None) -> np.nd
     if cache is not None:
         name = hashlib.blake2b(f"{path}/{column}/{stamp_ns}".encode(), digest_size=16).hexdigest()
         kept = cache.expanduser() / f"{name}.npy"
-        if kept.is_file():
-            return np.asarray(np.load(kept))
+        found = _cached(kept)
+        if found is not None:
+            return found
     images = _decoded_all(path, column)
     if kept is not None:
         # Without room or permission the images are decoded again next time; nothing else changes.
         with contextlib.suppress(OSError), UnfinishedFile(kept) as waiting, open(waiting, "wb") as file:
             np.save(file, images)
+            file.write(_sum(images))
     return images
+
+
+def _sum(images: np.ndarray) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(images).data, digest_size=16).digest()
+
+
+def _cached(kept: Path) -> np.ndarray | None:
+    """Return decoded images from the cache, if they are whole; a damaged file is decoded anew and replaced."""
+    try:
+        with open(kept, "rb") as file:
+            images = np.load(file, allow_pickle=False)
+            whole = isinstance(images, np.ndarray) and file.read() == _sum(images)
+    except (OSError, ValueError, EOFError, MemoryError, SyntaxError):
+        return None
+    return images if whole else None
 
 
 def _decoded_all(path: Path, column: str) -> np.ndarray:

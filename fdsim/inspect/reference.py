@@ -106,9 +106,9 @@ def verify_reference(path: Path | str, *, code: Path | None = None) -> Reference
     from fdsim.inspect.verify import check_hashes, trusted_scenario
     from fdsim.pipeline import reference_rounds
     from fdsim.prepare import prepare
-    from fdsim.telemetry.reader import open_run
+    from fdsim.telemetry.reader import Run
 
-    run = open_run(path)
+    run = Run(path)
     check_hashes(run)
     return compare_with_reference(
         open_trace(run.path / "trace.parquet"), reference_rounds(prepare(trusted_scenario(run, code)))

@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from fdsim.catalogue import OwnCode, own_kinds
 from fdsim.errors import InputError, RunFolderError
-from fdsim.scenario import Scenario, hash_of, load_scenario
+from fdsim.files import hash_of
+from fdsim.scenario import Scenario, load_scenario
 from fdsim.telemetry.manifest import ENDED, versions
 from fdsim.telemetry.reader import Run, open_run
 from fdsim.telemetry.rows import clients_table, rounds_table, similarity_table
@@ -158,7 +159,7 @@ def verify_run(
 
     `code` is the folder that classes which the scenario names as `module:Class` are imported from.
     """
-    run = open_run(path)
+    run = Run(path)
     check_hashes(run)
     scenario = trusted_scenario(run, code)
     if quick:
@@ -197,6 +198,13 @@ def check_hashes(run: Run) -> None:
             "the scenario is not the one that the run used",
             "restore it from a copy",
         )
+    for key in ("name", "seed", "rounds"):
+        if run.tables.get(key) != manifest[key]:
+            raise RunFolderError(
+                str(run.path / "run.json"),
+                f"{key} is {manifest[key]!r}, and {run.tables.get(key)!r} in scenario.toml",
+                "restore it from a copy",
+            )
     for table in ("trace", "rounds", "clients", "similarity"):
         run.read(table, columns=["round"])
     if manifest.get("events_hash"):

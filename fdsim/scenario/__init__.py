@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from fdsim.scenario.tables import Scenario, hash_of, load_scenario, parse_scenario
+from fdsim.files import hash_of
+from fdsim.scenario.tables import Scenario, load_scenario, parse_scenario
 
 __all__ = ["Scenario", "hash_of", "load_scenario", "parse_scenario"]

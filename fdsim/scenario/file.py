@@ -45,14 +45,21 @@ def read_layers(path: Path, text: str | None = None) -> Layers:
     current: Path | None = path
     given = text
     while current is not None:
-        if current.resolve() in seen:
+        place = f"{texts[-1][0]}: extends" if texts else str(current)
+        try:
+            resolved = current.resolve()
+        except (OSError, ValueError, RuntimeError) as error:
+            raise ScenarioError(
+                place, f"{str(current)[:200]!r} cannot be the name of a file ({error})"
+            ) from None
+        if resolved in seen:
             raise ScenarioError(
                 str(current), "extends itself, directly or through others", "break the circle of extends"
             )
-        seen.append(current.resolve())
+        seen.append(resolved)
         text = _read(current, texts[-1][0] if texts else None) if given is None else given
         given = None
-        layer = _parse(current, text)
+        layer = _parse(current, text, quoted=not texts)
         texts.append((current, text))
         base = layer.pop("extends", None)
         if base is not None and not isinstance(base, str):
@@ -64,9 +71,9 @@ def read_layers(path: Path, text: str | None = None) -> Layers:
 
 def _read(path: Path, asked_by: Path | None) -> str:
     place = f"{asked_by}: extends" if asked_by else str(path)
-    if path.is_dir():
-        raise ScenarioError(place, f"'{path}' is a folder", "name the .toml file in it")
     try:
+        if path.is_dir():
+            raise ScenarioError(place, f"'{path}' is a folder", "name the .toml file in it")
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         near = sorted(p.name for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
@@ -82,9 +89,14 @@ def _read(path: Path, asked_by: Path | None) -> str:
         raise ScenarioError(place, f"cannot read '{path}' ({error.strerror})") from None
 
 
-def _parse(path: Path, text: str) -> dict[str, Any]:
+def _parse(path: Path, text: str, *, quoted: bool) -> dict[str, Any]:
+    """Parse a file; the line with a mistake is `quoted` only where the user named the file, not where another file did."""
     try:
-        return tomllib.loads(text)
+        tables = tomllib.loads(text)
+        _refuse_huge(tables, str(path))
+        return tables
+    except RecursionError:
+        raise ScenarioError(str(path), "its tables are nested too deeply") from None
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"line (\d+)", str(error))
         shown = (
@@ -92,8 +104,19 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
             if line and int(line[1]) <= len(text.splitlines())
             else ""
         )
-        remedy = f"the line reads: {shown}" if shown else ""
+        remedy = f"the line reads: {shown}" if shown and quoted else ""
         raise ScenarioError(str(path), f"not valid TOML: {error}", remedy) from None
+    except ValueError as error:  # a number of thousands of digits
+        raise ScenarioError(str(path), f"not valid TOML: {error}") from None
+
+
+def _refuse_huge(value: Any, place: str) -> None:
+    """Refuse whole numbers that TOML does not have: they would overflow somewhere inside a run."""
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            _refuse_huge(item, place)
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ScenarioError(place, f"{str(value)[:30]}… is beyond 64 bits", "give a smaller whole number")
 
 
 def override(tables: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -104,7 +127,12 @@ def override(tables: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]
             raise ScenarioError(
                 f"--set {setting}", "is not of the form key=value", "as in --set training.batch_size=20"
             )
-        tables = with_value(tables, key.strip(), toml_value(text), f"--set {setting}")
+        try:
+            value = toml_value(text)
+            _refuse_huge(value, f"--set {setting[:80]}")
+        except (RecursionError, ValueError) as error:
+            raise ScenarioError(f"--set {setting[:80]}", f"the value cannot be read ({error})") from None
+        tables = with_value(tables, key.strip(), value, f"--set {setting}")
     return tables
 
 
@@ -127,7 +155,7 @@ def _with_value(node: Any, keys: list[str], value: Any, place: str) -> Any:
         return value
     key, rest = keys[0], keys[1:]
     if isinstance(node, list):
-        if not key.isdigit() or int(key) >= len(node):
+        if not key.isdecimal() or len(key) > 9 or int(key) >= len(node):
             raise ScenarioError(
                 place, f"'{key}' is not one of the {len(node)} entries", "entries are numbered from 0"
             )

@@ -8,8 +8,6 @@ every value out, defaults included, and reading that back gives an equal scenari
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +22,7 @@ from fdsim.devices.config.fleet import DeviceGroup
 from fdsim.devices.config.outages import Cell, Outage
 from fdsim.devices.config.server import Server
 from fdsim.errors import ScenarioError
+from fdsim.files import hash_of
 from fdsim.learning.config.acceleration import Acceleration
 from fdsim.learning.config.training import Training
 from fdsim.learning.nets.library import Net
@@ -123,12 +122,6 @@ class Scenario(Table):
     def as_toml(self) -> str:
         """Return the scenario as a TOML file with every default spelt out."""
         return tomli_w.dumps(self.as_tables())
-
-
-def hash_of(value: Any) -> str:
-    """Return the hash of a plain value's canonical JSON."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 #: Where a scenario may come from: a file, TOML text (anything with a line break), tables, or a scenario as it is.

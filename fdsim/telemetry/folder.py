@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import socket
@@ -18,13 +19,15 @@ from fdsim.telemetry.lock import LOCK_NAME, RunLock
 from fdsim.telemetry.manifest import COMPLETE, ENDED, RUN_VERSION, WITH_FAILURES, Manifest, now, versions
 from fdsim.telemetry.manifest import NAME as MANIFEST_NAME
 from fdsim.telemetry.parts import part_path
-from fdsim.telemetry.scenario_keys import refuse_change
+from fdsim.telemetry.scenario_keys import refuse_change, refuse_edits
 from fdsim.telemetry.schema import file_schema
 from fdsim.telemetry.strategy_log import StrategyLog, partition
 from fdsim.telemetry.tensorboard import refuse_missing_tensorboard
 
 if TYPE_CHECKING:
     from fdsim.scenario import Scenario
+
+_log = logging.getLogger("fdsim.telemetry")
 
 #: All that fdsim puts into a run folder; --force removes these and nothing else.
 OWN_NAMES = (
@@ -82,15 +85,35 @@ class RunFolder:
                 return cls(path, lock, _start(path, scenario), scenario.telemetry)
             manifest = Manifest.read(path)
             refuse_change(path, manifest["scenario_hash"], scenario)
+            refuse_edits(path, manifest)
             _clear(path, (TEMPORARY,))
             for stray in path.glob(".trace.parquet.*.tmp"):
                 stray.unlink()
-            if manifest["status"] not in ENDED:
+            run = cls(path, lock, manifest, scenario.telemetry)
+            remade = run._forget_damaged(scenario.telemetry)
+            if remade or manifest["status"] not in ENDED:
                 manifest.update(status="running", message=None, sessions=[*manifest["sessions"], _session()])
-            return cls(path, lock, manifest, scenario.telemetry)
+            return run
         except BaseException:
             lock.release()
             raise
+
+    def _forget_damaged(self, telemetry: Telemetry) -> bool:
+        """Let what is damaged or lost be made again, and name it; return whether there is anything."""
+        found = False
+        for label, log in self._logs.items():
+            why = log.damage() if log.finished else None
+            if why is not None:
+                _log.warning("%s is learned again: %s", label, why)
+                log.forget()
+                found = True
+        events, known = self.path / "events.parquet", self.manifest.get("events_hash")
+        if known is not None and (not events.is_file() or file_hash(events) != known):
+            _log.warning("%s is lost or damaged; the fleet is simulated again", events)
+            # The event log and the trace come from one simulation.
+            self.trace_path.unlink(missing_ok=True)
+            found = True
+        return found
 
     @property
     def trace_path(self) -> Path:
@@ -119,7 +142,10 @@ class RunFolder:
     def complete(self, *, wall_s: float | None = None) -> None:
         """Mark the run as complete; `wall_s` is the real time since this process started or resumed it."""
         for log in self._logs.values():
+            # A kill while parts are merged must not make them look changed.
+            log.record_digests(known=False)
             log.merge()
+            log.record_digests(known=True)
         failed = [
             label for label, facts in self.manifest["strategies"].items() if facts["status"] == "failed"
         ]

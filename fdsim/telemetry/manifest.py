@@ -9,7 +9,9 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
 from fdsim.errors import RunFolderError
 from fdsim.files import TEMPORARY, write_whole
@@ -51,6 +53,55 @@ def versions() -> dict[str, str]:
     return found
 
 
+class StrategyFacts(BaseModel):
+    """What run.json says of one strategy."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    status: Literal["waiting", "running", "stopped", "complete", "failed"] = "waiting"
+    message: str | None = None
+    rounds_done: NonNegativeInt = 0
+    rows: dict[str, NonNegativeInt] = Field(default_factory=dict)
+    wall_s: float | None = None
+
+
+class RunFacts(BaseModel):
+    """What run.json must say; more is allowed, as later versions may add to it."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    run_version: PositiveInt
+    name: str
+    status: Literal["running", "complete", "complete with failures", "failed", "interrupted"]
+    message: str | None = None
+    scenario_hash: str
+    trace_hash: str | None = None
+    trace_key: str | None = None
+    events_hash: str | None = None
+    seed: NonNegativeInt
+    rounds: PositiveInt
+    strategies: dict[str, StrategyFacts] = Field(min_length=1)
+    versions: dict[str, str] = Field(default_factory=dict)
+    accelerator: str | None = None
+    started_at: str = ""
+    ended_at: str | None = None
+    wall_s: float | None = None
+    sessions: list[dict[str, Any]] = Field(default_factory=list)
+
+
+def _refuse_nonsense(facts: Any, path: Path) -> None:
+    try:
+        RunFacts.model_validate(facts)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the whole"
+        raise RunFolderError(
+            str(path),
+            f"the file is damaged: {place}: {first['msg'][0].lower()}{first['msg'][1:]}",
+            "restore it from a copy, or run the scenario again with --force",
+        ) from None
+
+
 class Manifest(Mapping[str, Any]):
     """run.json as a mapping; `update` replaces the file as a whole."""
 
@@ -73,7 +124,7 @@ class Manifest(Mapping[str, Any]):
             )
         try:
             facts = json.loads(path.read_text(encoding="utf-8"))
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, RecursionError) as error:
             raise RunFolderError(
                 str(path), f"the file is damaged ({error})", "run the scenario again with --force"
             ) from None
@@ -89,6 +140,7 @@ class Manifest(Mapping[str, Any]):
                 f"written by a newer fdsim (run version {facts['run_version']})",
                 "upgrade fdsim to read it",
             )
+        _refuse_nonsense(facts, path)
         return cls(folder, facts)
 
     def update(self, **facts: Any) -> None:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fdsim.errors import RunFolderError
-from fdsim.files import exchange, storage_errors, sync_folder, write_whole
+from fdsim.files import exchange, file_hash, hash_of, storage_errors, sync_folder, write_whole
 from fdsim.telemetry.checksum import GROUP_ROWS, checksummed_parquet, verify_checksum
 
 #: Rows of a merged part.
@@ -43,6 +43,14 @@ def part_paths(folder: Path) -> list[Path]:
                 "restore it from a copy, or run again with --force",
             )
     return found
+
+
+def parts_digest(folder: Path) -> str:
+    """Return a hash of the bytes of all parts of a table."""
+    try:
+        return hash_of([[path.name, file_hash(path)] for path in sorted(folder.glob("part-*.parquet"))])
+    except OSError as error:
+        raise RunFolderError(str(folder), f"cannot be read ({error.strerror})") from None
 
 
 class Part:
@@ -92,6 +100,8 @@ class GrowingTable:
     def open(self, next_round: int) -> None:
         """Continue after the rounds before `next_round`, removing all later rows from the disk."""
         parts = part_paths(self.folder)
+        for path in parts:
+            Part(path)  # checks it: rows that are kept are rows that were written
         # From the end backwards, so that a kill in between leaves no gap.
         while parts and _first_round(parts[-1], above=next_round) >= next_round:
             with storage_errors(parts[-1]):
@@ -104,6 +114,23 @@ class GrowingTable:
             if len(kept) < len(last):
                 write_whole(parts[-1], checksummed_parquet(kept.cast(self.schema)), temporary=self._temporary)
         self._end = _End(len(parts), sum(_row_count(path) for path in parts), next_round)
+
+    def clear(self) -> None:
+        """Remove all parts, whatever their state."""
+        with storage_errors(self.folder):
+            for path in sorted(self.folder.glob("part-*.parquet"), reverse=True):
+                path.unlink()
+        self._end = _End()
+
+    def damage(self, rows: int | None) -> str | None:
+        """Say what is wrong with the parts on disk, which hold `rows` rows if that is known."""
+        try:
+            found = sum(Part(path).rows for path in part_paths(self.folder))
+        except RunFolderError as error:
+            return str(error)
+        if rows is not None and found != rows:
+            return f"{self.folder}: {found} rows were found, {rows} were written"
+        return None
 
     def append(self, table: pa.Table, *, next_round: int) -> None:
         """Put the rows of the rounds before `next_round` on disk; they are readable when this returns."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from fdsim.errors import RunFolderError, TraceError
-from fdsim.files import file_hash
+from fdsim.errors import RunFolderError, RunFolderWarning, TraceError
+from fdsim.files import file_hash, hash_of
 from fdsim.telemetry.lock import writer_of
 from fdsim.telemetry.manifest import Manifest
 from fdsim.telemetry.models import FOLDER as MODELS
 from fdsim.telemetry.models import load_model, model_name
-from fdsim.telemetry.parts import Part, part_paths
+from fdsim.telemetry.parts import Part, part_paths, parts_digest
 from fdsim.telemetry.scenario_keys import flat, read_tables
 from fdsim.telemetry.schema import SCHEMA_VERSION, TABLES, WORDS, Column, arrow_schema
 from fdsim.telemetry.strategy_log import partition
@@ -44,6 +45,34 @@ class Run:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         Manifest.read(self.path)
+
+    def doubts(self) -> list[str]:
+        """Say what in the folder is not as the run left it, as far as it shows without running it again.
+
+        Scenario, seed and rounds against run.json, the trace against its hash, the parts of each finished table
+        against the digest that was recorded when it was finished. `fdsim verify` is the answer to all else.
+        """
+        return list(self._doubts())
+
+    def _doubts(self) -> Iterator[str]:
+        facts = self.manifest
+        try:
+            tables = self.tables
+        except RunFolderError as error:
+            yield f"scenario.toml: {error.problem}"
+            return
+        if hash_of(tables) != facts["scenario_hash"]:
+            yield "scenario.toml is not the scenario that the run used"
+        for key in ("name", "seed", "rounds"):
+            if tables.get(key) != facts[key]:
+                yield f"run.json has {key} {facts[key]!r}, scenario.toml {tables.get(key)!r}"
+        trace = self.path / "trace.parquet"
+        if trace.is_file() and facts.get("trace_hash") not in (None, file_hash(trace)):
+            yield "trace.parquet is not the trace that the run used"
+        for label, about in facts["strategies"].items():
+            for table, known in (about.get("digests") or {}).items():
+                if parts_digest(self.path / table / partition(label)) != known:
+                    yield f"{table}/{partition(label)} is not as the run left it"
 
     def __repr__(self) -> str:
         return f"<fdsim run {self.path}: {self.status}>"
@@ -381,11 +410,14 @@ def _with_strategy(found: list[tuple[str, pa.Table]], labels: list[str], name: s
 
 
 def open_run(path: Path | str) -> Run:
-    """Open a run folder for reading, finished or not.
+    """Open a run folder for reading, finished or not; warn if it is not as the run left it.
 
     fdsim.open_run("runs/quickstart").summary()
     """
-    return Run(path)
+    run = Run(path)
+    for doubt in run.doubts():
+        warnings.warn(f"{run.path}: {doubt}. `fdsim verify` says more", RunFolderWarning, stacklevel=2)
+    return run
 
 
 def find_run_folders(folder: Path | str) -> list[Path]:

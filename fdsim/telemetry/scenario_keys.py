@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fdsim.errors import RunFolderError
+from fdsim.files import hash_of
 
 if TYPE_CHECKING:
     from fdsim.scenario import Scenario
@@ -38,6 +40,24 @@ def refuse_change(folder: Path, recorded_hash: str, scenario: Scenario) -> None:
         f"the scenario has changed since the run began: {what or 'a file or class it names'}",
         "undo the change to resume, choose another --out, or start over with --force",
     )
+
+
+def refuse_edits(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise an error when a run's scenario.toml or run.json was edited since it was written."""
+    tables = read_tables(folder)
+    if hash_of(tables) != manifest["scenario_hash"]:
+        raise RunFolderError(
+            str(folder / "scenario.toml"),
+            "the file was edited: it is not the scenario that the run used",
+            "restore it from a copy, or start over with --force",
+        )
+    for key in ("seed", "rounds"):
+        if tables.get(key) != manifest[key]:
+            raise RunFolderError(
+                str(folder / "run.json"),
+                f"the file was edited: {key} is {manifest[key]!r}, and {tables.get(key)!r} in scenario.toml",
+                "restore it from a copy, or start over with --force",
+            )
 
 
 def _shown(table: dict[str, Any], key: str) -> str:

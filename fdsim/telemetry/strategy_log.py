@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +18,11 @@ from fdsim.telemetry.config import Telemetry
 from fdsim.telemetry.manifest import Manifest
 from fdsim.telemetry.models import FOLDER as MODELS
 from fdsim.telemetry.models import model_name, save_model
-from fdsim.telemetry.parts import GrowingTable
+from fdsim.telemetry.parts import GrowingTable, parts_digest
 from fdsim.telemetry.rows import clients_table, rounds_table, similarity_table
 from fdsim.telemetry.schema import ClientRows, RoundRow, SimilaritySnapshot, file_schema
+
+log = logging.getLogger("fdsim.telemetry")
 
 #: Rows that may wait in memory before they go to disk whatever the clock says.
 _WAITING_ROWS = 65_536
@@ -75,17 +78,47 @@ class StrategyLog:
             return self
         self._last_good = checkpoint.last_good(self._checkpoints)
         self.next_round = self._last_good.next_round if self._last_good else 0
-        for table in self._tables.values():
-            table.open(self.next_round)
-        if self._tables["rounds"].rows != self.next_round:
-            raise RunFolderError(
-                str(self._tables["rounds"].folder),
-                f"{self._tables['rounds'].rows} rounds are on disk, the checkpoint says {self.next_round}",
-                "restore the missing parts from a copy, or run again with --force",
-            )
+        try:
+            for table in self._tables.values():
+                table.open(self.next_round)
+            found = self._tables["rounds"].rows
+            if found != self.next_round:
+                folder = self._tables["rounds"].folder
+                raise RunFolderError(
+                    str(folder), f"{found} rounds are on disk, the checkpoint says {self.next_round}"
+                )
+        except RunFolderError as error:
+            self._start_over(str(error))
         self._manifest.update_strategy(self.label, status="running", rounds_done=self.next_round)
         self._started_s = self._flushed_s = self._saved_s = time.monotonic()
         return self
+
+    def damage(self) -> str | None:
+        """Say what is wrong with the tables of a strategy that is finished, or None."""
+        rows = self._facts.get("rows", {})
+        found = (table.damage(rows.get(name)) for name, table in self._tables.items())
+        known = (self._facts.get("digests") or {}).items()
+        changed = (f"{t}: resealed" for t, digest in known if parts_digest(self._tables[t].folder) != digest)
+        return next(filter(None, (*found, *changed)), None)
+
+    def forget(self) -> None:
+        """Let a finished strategy be learned again, from its first round."""
+        self._manifest.update_strategy(self.label, status="waiting", rounds_done=0, rows={}, digests=None)
+
+    def _start_over(self, why: str) -> None:
+        """Remove the strategy's tables and checkpoints: the same rounds, learned again, are the same rows."""
+        log.warning("%s is learned again from its first round: %s", self.label, why)
+        checkpoint.clear(self._checkpoints)
+        self._last_good, self.next_round = None, 0
+        for table in self._tables.values():
+            table.clear()
+
+    def record_digests(self, *, known: bool) -> None:
+        """Record what the finished tables are, or that they are about to be merged and so are not known."""
+        digests = (
+            {name: parts_digest(table.folder) for name, table in self._tables.items()} if known else None
+        )
+        self._manifest.update_strategy(self.label, digests=digests)
 
     def checkpoint_state(self) -> dict[str, Any] | None:
         """Return the state to continue from, or None when the strategy starts at round 0."""

@@ -208,3 +208,18 @@ def test_the_course_of_learning_is_compared_with_full() -> None:
     assert row(found, "dropout", "hours_below_full")["mean"] == pytest.approx(5 / 60)
     assert row(found, "full", "hours_below_full")["mean"] == 0
     assert shown(found)["worst after ⅓"]["dropout"] == "0.250"
+
+
+def test_labels_of_anybodys_run_are_text_and_nothing_else(tmp_path: Path) -> None:
+    """A formula in a CSV, a line that leaves a comment of LaTeX."""
+    label = '=HYPERLINK("http://x")'
+    rows = [
+        {"strategy": s, "seed": 1, "round": r, "test_accuracy": 0.1 * r, "net": "a\n\\input{x}"}
+        for s in ("dropout", label)
+        for r in range(3)
+    ]
+    found = compare(curves_from(pd.DataFrame(rows), settings=["net"]))
+    write_comparison(found, tmp_path / "t.csv")
+    assert set(pd.read_csv(tmp_path / "t.csv")["strategy"]) == {"dropout", "'" + label}
+    write_comparison(found, tmp_path / "t.tex")
+    assert not any(line.startswith("\\input") for line in (tmp_path / "t.tex").read_text().splitlines())

@@ -49,6 +49,23 @@ def test_images_come_back_as_they_were(tmp_path, pixels, struct):
     assert len(list((tmp_path / "cache").glob("*.npy"))) == 2
 
 
+@pytest.mark.parametrize(
+    "damage", [lambda b: b[:200], lambda b: b"", lambda b: b[:-40] + b"x" * 40, lambda b: b"\x80\x04}."]
+)
+def test_a_damaged_cache_is_decoded_again(tmp_path, pixels, damage):
+    from fdsim.data import parquet
+
+    path = write(tmp_path / "a.parquet", pixels, [0, 1, 2, 0, 1, 2])
+    data = ParquetImages(train=path, test=path, cache=tmp_path / "cache")
+    data.load()
+    (kept,) = (tmp_path / "cache").glob("*.npy")
+    whole = kept.read_bytes()
+    kept.write_bytes(damage(whole))
+    parquet._images.cache_clear()
+    assert np.array_equal(data.load().train_inputs, pixels.transpose(0, 3, 1, 2))
+    assert kept.read_bytes() == whole
+
+
 def test_a_changed_file_is_decoded_again(tmp_path, pixels):
     path = write(tmp_path / "a.parquet", pixels[:3], [0, 1, 2])
     data = ParquetImages(train=path, test=path, cache=tmp_path / "cache")

@@ -76,3 +76,35 @@ battery = { kind = "linear", capacity_wh = 0 }
 )
 def test_the_line_of_a_key(loc: tuple[str | int, ...], line: int | None) -> None:
     assert line_of(TEXT, loc) == line
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = " + "[" * 2000 + "]" * 2000, "x = " + "9" * 5000, "x = 9223372036854775808", 'extends = "a\\u0000b"',
+        'extends = "' + "n" * 5000 + '"', 'extends = "loop"',
+    ],
+    ids=["deep", "thousands of digits", "65 bits", "NUL", "long", "loop"],
+)  # fmt: skip
+def test_a_hostile_file_is_an_error_of_the_input(text: str, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "s.toml").write_text(text)
+    with pytest.raises(ScenarioError):
+        read_layers(tmp_path / "s.toml")
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["a.²=1", "a.99999999999999999999=1", "b=" + "[" * 2000, "b=" + "9" * 5000, "b=9223372036854775808"],
+)
+def test_a_hostile_setting_is_an_error_of_the_input(setting: str) -> None:
+    with pytest.raises(ScenarioError):
+        override({"a": [1, 2]}, [setting])
+
+
+def test_a_file_that_another_one_extends_is_not_quoted(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("password: hunter2")
+    (tmp_path / "s.toml").write_text('extends = "secret"')
+    with pytest.raises(ScenarioError) as caught:
+        read_layers(tmp_path / "s.toml")
+    assert "hunter2" not in str(caught.value)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fdsim.files import hash_of
 from fdsim.rng import stream
 from fdsim.telemetry.config import Telemetry
 from fdsim.telemetry.folder import RunFolder
@@ -101,8 +102,8 @@ def fake_clients(round_index: int, clients: int, rng: np.random.Generator) -> Cl
 class FakeScenario:
     """All that a run folder asks of a scenario."""
 
-    toml: str = ""
-    content_hash: str = "h"
+    toml: str = 'name = "n"\nseed = 1\nrounds = 3\n'
+    content_hash: str = hash_of({"name": "n", "seed": 1, "rounds": 3})
     labels: tuple[str, ...] = ("s",)
     name: str = "n"
     seed: int = 1
@@ -140,7 +141,7 @@ def fake_run(
 ) -> None:
     """Write a run the way fdsim.pipeline does; `stop_after` rounds it is interrupted as by Ctrl-C."""
     text = SCENARIO.format(seed=seed, rounds=rounds, every=every)
-    scenario: Any = FakeScenario(text, f"hash of {text}", labels, "fake", seed, rounds)
+    scenario: Any = FakeScenario(text, hash_of(tomllib.loads(text)), labels, "fake", seed, rounds)
     done = 0
     with RunFolder.resume(folder, scenario) if resume else RunFolder.create(folder, scenario) as run:
         if run.trace_damaged or not run.trace_path.exists():

@@ -12,12 +12,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from fake_run import FakeScenario
 
 import fdsim
-from fdsim.errors import InputError, NumericalError, RunFolderError, StorageError
+from fdsim.errors import InputError, NumericalError, RunFolderError, RunFolderWarning, StorageError
+from fdsim.telemetry.checksum import checksummed_parquet
 from fdsim.telemetry.folder import RunFolder
+from fdsim.telemetry.parts import Part
 from fdsim.telemetry.scenario_keys import flat
 from fdsim.telemetry.strategy_log import partition
 
@@ -174,15 +177,94 @@ def test_one_strategy_that_fails_does_not_stop_the_others(tmp_path: Path, fake: 
         assert run.strategy("bad").finished
 
 
-def test_rows_that_a_checkpoint_promised_and_that_are_gone_are_an_error(
-    tmp_path: Path, fake: ModuleType
+def test_rows_that_a_checkpoint_promised_and_that_are_gone_are_learned_again(
+    tmp_path: Path, fake: ModuleType, finished: Path, checks: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
         fake.fake_run(tmp_path / "run", stop_after=10)
     for part in ("part-000003.parquet", "part-000002.parquet"):
         (tmp_path / "run" / "rounds" / "strategy=fdms" / part).unlink()
-    with pytest.raises(RunFolderError, match="4 rounds are on disk, the checkpoint says 8"):
+    fake.fake_run(tmp_path / "run", resume=True)
+    assert "4 rounds are on disk, the checkpoint says 8" in caplog.text
+    checks.same(tmp_path / "run", finished)
+
+
+@pytest.mark.parametrize("stop_after", [10, 20, None])
+def test_a_damaged_part_in_the_middle_is_named_and_made_again(
+    stop_after: int | None,
+    tmp_path: Path,
+    fake: ModuleType,
+    finished: Path,
+    checks: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """While its strategy goes on, after it was finished, and in a complete run."""
+    if stop_after is None:
+        fake.fake_run(tmp_path / "run")
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            fake.fake_run(tmp_path / "run", stop_after=stop_after)
+    part = sorted((tmp_path / "run" / "clients" / "strategy=fdms").iterdir())[-1 if stop_after is None else 1]
+    content = bytearray(part.read_bytes())
+    content[len(content) // 2] ^= 1
+    part.write_bytes(content)
+    fake.fake_run(tmp_path / "run", resume=True)
+    assert f"{part}: the file is damaged" in caplog.text
+    assert "learned again" in caplog.text
+    checks.same(tmp_path / "run", finished)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("scenario.toml", "seed = 1", "seed = 2"),
+        ("run.json", '"seed": 1', '"seed": 2'),
+        ("run.json", '"rounds": 12', '"rounds": 13'),
+    ],
+)
+def test_an_edited_run_is_warned_of_and_not_resumed(
+    file: str, old: str, new: str, tmp_path: Path, fake: ModuleType
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        fake.fake_run(tmp_path / "run", stop_after=10)
+    path = tmp_path / "run" / file
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.warns(RunFolderWarning, match=r"scenario\.toml"):
+        fdsim.open_run(tmp_path / "run")
+    with pytest.raises(RunFolderError, match="the file was edited"):
         fake.fake_run(tmp_path / "run", resume=True)
+
+
+def test_a_resealed_part_is_warned_of(tmp_path: Path, fake: ModuleType) -> None:
+    fake.fake_run(tmp_path / "run")
+    assert fdsim.open_run(tmp_path / "run").doubts() == []
+    part = next((tmp_path / "run" / "rounds" / "strategy=fdms").iterdir())
+    table = Part(part).read()
+    column = table.column_names.index("test_loss")
+    part.write_bytes(
+        checksummed_parquet(table.set_column(column, "test_loss", pa.nulls(len(table), pa.float64())))
+    )
+    with pytest.warns(RunFolderWarning, match="rounds/strategy=fdms is not as the run left it"):
+        fdsim.open_run(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"strategies": None}, {"strategies": []}, {"strategies": {}}, {"strategies": {"s": None}}, {"seed": None},
+        {"seed": "1"}, {"rounds": [3]}, {"rounds": -1}, {"status": 7}, {"name": None}, {"scenario_hash": 1},
+        {"versions": []}, {"sessions": {}}, {"started_at": 5}, {"run_version": True},
+    ],
+)  # fmt: skip
+def test_a_manifest_with_nonsense_in_it_is_named(
+    change: dict[str, Any], finished: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    path = tmp_path / "run" / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(RunFolderError, match=r"run\.json: (the file is damaged|not a run's manifest)"):
+        fdsim.open_run(tmp_path / "run")
 
 
 def test_rows_are_on_disk_in_time_without_any_checkpoint(tmp_path: Path, fake: ModuleType) -> None:
