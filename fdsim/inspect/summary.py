@@ -111,8 +111,8 @@ def summary_table(summary: RunSummary, title: str) -> Table:
         "best": [_number(line.best_accuracy) for line in summary.strategies],
         "worst\nafter ⅓": [_number(line.worst_accuracy) for line in summary.strategies],
     }
-    target = "" if summary.target_accuracy is None else f" {summary.target_accuracy:.3f}"
-    columns[f"rounds\nto{target}"] = [
+    target = "" if summary.target_accuracy is None else f"\n{summary.target_accuracy:.3f}"
+    columns[f"rounds to{target}"] = [
         "never" if line.rounds_to_target is None else str(line.rounds_to_target)
         for line in summary.strategies
     ]
