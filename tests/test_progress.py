@@ -39,8 +39,8 @@ def test_at_eighty_columns_there_is_still_a_bar() -> None:
     with progress.Terminal(Console(file=io.StringIO(), force_terminal=True, width=80), rounds=240) as shown:
         shown._bars.update(shown._task, visible=True)
         shown.trace_round(lost)
-        shown.strategy_starts("oracle_friends, the second of its kind", 3)
-        shown.strategy_starts("oracle_friends, the third of its kind", 3)
+        shown.strategy_begin("oracle_friends, the second of its kind", 3)
+        shown.strategy_begin("oracle_friends, the third of its kind", 3)
         plain = Console(file=io.StringIO(), width=80, force_terminal=True, color_system="standard")
         plain.print(shown._bars.get_renderable())
     lines = plain.file.getvalue().splitlines()  # type: ignore[attr-defined]

@@ -85,10 +85,10 @@ def test_a_summary_has_a_row_per_strategy(run: fdsim.Run) -> None:
 def test_the_html_shows_status_and_strategies_escaped(run: fdsim.Run, tmp_path: Path) -> None:
     assert "complete" in run._repr_html_()
     assert "fdms" in run._repr_html_()
-    named = {**SMALL, "rounds": 1, "strategies": [{"kind": "dropout", "name": "<b>bold"}]}
+    named = {**SMALL, "rounds": 1, "strategies": [{"kind": "dropout", "name": "bold & big"}]}
     shown = fdsim.run(named, tmp_path / "run", progress=False)._repr_html_()
-    assert "<b>bold" not in shown
-    assert "&lt;b&gt;bold" in shown
+    assert "bold & big" not in shown
+    assert "bold &amp; big" in shown
 
 
 def test_a_run_writes_its_report(run: fdsim.Run, tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_a_strategy_that_diverges_ends_with_its_problem(tmp_path: Path) -> None:
     ends = [line for line in diary.lines if " ends: " in line]
     assert [line.split(":")[0] for line in ends] == ["fdms ends", "dropout ends", "run ends"]
     assert "not finite" in ends[0]
-    assert ends[2] == "run ends: complete"
+    assert ends[2] == "run ends: complete with failures"
 
 
 def test_an_end_that_raises_does_not_hide_why_the_run_stopped(tmp_path: Path) -> None:
