@@ -1,14 +1,15 @@
 """Availability files: when each device of a measured log was idle, charging, on Wi-Fi, on cellular.
 
 One Parquet row per interval: device, state, start_s, end_s, in seconds since midnight of the device's first
-day. The file's metadata hold each device's observed span, over which replays wrap.
+day. Battery readings are rows of the state `level`, each lasting until the next one, with their state of charge
+in the column soc. The file's metadata hold each device's observed span, over which replays wrap.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -21,25 +22,38 @@ from fdsim.trace.intervals import checked, intersection
 
 #: `available` is for traces that only say whether a device could take part.
 STATES = ("idle", "charging", "wifi", "cellular", "available")
+#: What a battery reading is called in the file, beside the states.
+LEVEL = "level"
+#: A log that is shorter than this says nothing about a device.
+SHORTEST_S = 60.0
 SCHEMA = pa.schema(
     [
         ("device", pa.int32()),
         ("state", pa.dictionary(pa.int8(), pa.string())),
         ("start_s", pa.float64()),
         ("end_s", pa.float64()),
+        ("soc", pa.float64()),
     ]
 )
+_NO_LEVELS = np.empty((0, 2))
 _KIND = "fdsim_availability"
 
 
 @dataclass(frozen=True)
 class Observed:
-    """One device of a measured trace: its span and the intervals [n, 2] of each state."""
+    """One device of a measured trace: its span, the intervals [n, 2] of each state, and its battery readings."""
 
     name: str
     begin_s: float
     end_s: float
     states: Mapping[str, np.ndarray]
+    levels: np.ndarray = field(default_factory=lambda: _NO_LEVELS)
+    """[n, 2] time, s, and state of charge, 0..1, of each battery reading; a reading holds until the next one."""
+
+    @property
+    def span_s(self) -> float:
+        """How long the device was observed, s."""
+        return self.end_s - self.begin_s
 
     def during(self, *states: str) -> np.ndarray:
         """Return the intervals in which all of these states held."""
@@ -58,18 +72,46 @@ class Observed:
         )
 
 
-def observe(name: str, span_s: tuple[float, float], states: Mapping[str, np.ndarray], place: str) -> Observed:
-    """Make a device's record; raise TraceError if it is inconsistent."""
+def observe(
+    name: str,
+    span_s: tuple[float, float],
+    states: Mapping[str, np.ndarray],
+    place: str,
+    *,
+    levels: np.ndarray = _NO_LEVELS,
+) -> Observed:
+    """Make a device's record, raising TraceError if it is inconsistent."""
     begin_s, end_s = span_s
+    if not (np.isfinite(begin_s) and np.isfinite(end_s)):
+        raise TraceError(place, f"the observed span {begin_s}–{end_s} s is not finite")
     if not end_s > begin_s:
         raise TraceError(place, f"the observed span {begin_s:g}–{end_s:g} s is empty")
+    if end_s - begin_s < SHORTEST_S:
+        raise TraceError(
+            place,
+            f"the observed span {begin_s:g}–{end_s:g} s is shorter than {SHORTEST_S:g} s",
+            "leave the device out",
+        )
     good = {state: checked(found, f"{place}, {state}") for state, found in states.items()}
     for state, found in good.items():
         if len(found) and (found[0, 0] < begin_s - 1e-6 or found[-1, 1] > end_s + 1e-6):
             raise TraceError(
                 f"{place}, {state}", f"an interval lies outside the span {begin_s:g}–{end_s:g} s"
             )
-    return Observed(name, begin_s, end_s, good)
+    return Observed(name, begin_s, end_s, good, _checked_levels(levels, begin_s, end_s, place))
+
+
+def _checked_levels(levels: np.ndarray, begin_s: float, end_s: float, place: str) -> np.ndarray:
+    found = np.asarray(levels, dtype=np.float64).reshape(-1, 2)
+    if not np.isfinite(found).all():
+        raise TraceError(f"{place}, {LEVEL}", "a battery reading is not a finite number")
+    if len(found) and (found[:, 1].min() < 0 or found[:, 1].max() > 1):
+        raise TraceError(f"{place}, {LEVEL}", "a state of charge is not in [0, 1]")
+    if (np.diff(found[:, 0]) < 0).any():
+        raise TraceError(f"{place}, {LEVEL}", "battery readings are not in the order of time")
+    if len(found) and (found[0, 0] < begin_s - 1e-6 or found[-1, 0] > end_s + 1e-6):
+        raise TraceError(f"{place}, {LEVEL}", f"a reading lies outside the span {begin_s:g}–{end_s:g} s")
+    return found
 
 
 def write_availability(path: Path | str, devices: list[Observed], source: str) -> None:
@@ -81,15 +123,23 @@ def write_availability(path: Path | str, devices: list[Observed], source: str) -
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise TraceError(source, f"device '{twice}' occurs twice")
-    rows: list[tuple[int, int, np.ndarray]] = [
-        (index, STATES.index(state), found)
+    rows = [
+        (index, state, found, np.full(len(found), np.nan))
         for index, device in enumerate(devices)
         for state, found in device.states.items()
+    ] + [
+        (index, LEVEL, _until_next(device), device.levels[:, 1])
+        for index, device in enumerate(devices)
+        if len(device.levels)
     ]
-    counts = [len(found) for _, _, found in rows]
-    times = np.concatenate([found for _, _, found in rows]) if rows else np.empty((0, 2))
+    rows.sort(key=lambda row: row[0])
+    names_of_states = (*STATES, LEVEL)
+    counts = [len(found) for _, _, found, _ in rows]
+    times = np.concatenate([found for _, _, found, _ in rows]) if rows else np.empty((0, 2))
+    soc = np.concatenate([values for _, _, _, values in rows]) if rows else np.empty(0)
+    codes = [names_of_states.index(state) for _, state, _, _ in rows]
     words = pa.DictionaryArray.from_arrays(
-        pa.array(np.repeat([state for _, state, _ in rows], counts).astype(np.int8)), pa.array(list(STATES))
+        pa.array(np.repeat(codes, counts).astype(np.int8)), pa.array(list(names_of_states))
     )
     about = {
         "fdsim_kind": _KIND,
@@ -98,15 +148,22 @@ def write_availability(path: Path | str, devices: list[Observed], source: str) -
     }
     table = pa.Table.from_arrays(
         [
-            pa.array(np.repeat([index for index, _, _ in rows], counts).astype(np.int32)),
+            pa.array(np.repeat([index for index, _, _, _ in rows], counts).astype(np.int32)),
             words,
             pa.array(times[:, 0]),
             pa.array(times[:, 1]),
+            pa.array(soc, mask=np.isnan(soc)),
         ],
         schema=SCHEMA.with_metadata(about),
     )
     with storage_errors(path, resumable=False), UnfinishedFile(path) as waiting:
         pq.write_table(table, waiting, compression="zstd")
+
+
+def _until_next(device: Observed) -> np.ndarray:
+    """[n, 2] from each battery reading to the next one, or to the end of the log."""
+    times_s = device.levels[:, 0]
+    return np.column_stack([times_s, np.append(times_s[1:], device.end_s)])
 
 
 def is_availability(path: Path | str) -> bool:
@@ -134,10 +191,15 @@ def read_availability(path: Path | str) -> list[Observed]:
     device = table["device"].to_numpy()
     state = np.array(table["state"].to_pylist(), dtype=object)
     times = np.column_stack([table["start_s"].to_numpy(), table["end_s"].to_numpy()])
+    soc = table["soc"].to_numpy(zero_copy_only=False) if "soc" in table.column_names else None
     order = np.searchsorted(device, np.arange(len(about) + 1))
     found = []
     for index, (name, begin_s, end_s, states) in enumerate(about):
         mine = slice(order[index], order[index + 1])
         own = {word: times[mine][state[mine] == word] for word in states}
-        found.append(observe(name, (begin_s, end_s), own, f"{path}, device {name}"))
+        is_level = state[mine] == LEVEL
+        levels = (
+            _NO_LEVELS if soc is None else np.column_stack([times[mine][is_level, 0], soc[mine][is_level]])
+        )
+        found.append(observe(name, (begin_s, end_s), own, f"{path}, device {name}", levels=levels))
     return found
