@@ -54,6 +54,7 @@ MENU: dict[str, dict[str, str]] = {
         "on_off": "fdsim.devices.models.connectivity:OnOff",
         "mobile": "fdsim.devices.models.connectivity:Mobile",
         "home_wifi": "fdsim.devices.models.connectivity:HomeWifi",
+        "places": "fdsim.devices.models.places:Places",
         "replay": "fdsim.devices.models.replay:ReplayLink",
     },
     "usage": {
@@ -61,6 +62,7 @@ MENU: dict[str, dict[str, str]] = {
         "spells": "fdsim.devices.models.usage:Spells",
         "hourly": "fdsim.devices.models.usage_hours:Hourly",
         "nightly": "fdsim.devices.models.usage_hours:Nightly",
+        "habits": "fdsim.devices.models.usage_habits:HabitUsage",
         "replay": "fdsim.devices.models.replay:ReplayUsage",
     },
     "compute": {
