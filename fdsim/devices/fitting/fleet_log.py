@@ -45,3 +45,8 @@ def _log(device: Device, days: float) -> Observed:
         for state, edges in found.items()
     }
     return Observed(str(device.client), 0.0, end_s, intervals, np.array(levels))
+
+
+def as_available(log: Observed) -> Observed:
+    """The log of a phone of which only its chargers are known, as FedScale's."""
+    return Observed(log.name, log.begin_s, log.end_s, {"available": log.during("charging")})

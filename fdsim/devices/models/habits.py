@@ -50,6 +50,13 @@ class Habits(Table):
     out_ln_sd: float = Field(
         default=1.0, ge=0, le=6, description="spread between owners of the ln odds of going out"
     )
+    shared_frac: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="how much of what distinguishes owners is one thing: who is on Wi-Fi more also charges more "
+        "and looks at the screen less (correlation 0..1)",
+    )
     way_h: float = Field(default=0.5, gt=0, le=2, description="time on the way, there and back each, h")
     zone_spread_h: float = Field(
         default=0.0,
@@ -62,14 +69,21 @@ class Habits(Table):
 class Owner:
     """One owner: asked for times that never run back."""
 
-    __slots__ = ("_days", "_now", "shift_s")
+    __slots__ = ("_days", "_homely", "_now", "_shared_frac", "shift_s")
 
     def __init__(self, habits: Habits, rng: np.random.Generator) -> None:
         zone_h = habits.zone_spread_h * float(rng.uniform(-1.0, 1.0))
-        #: What to add to the simulated time for the owner's own time of day.
-        self.shift_s = (zone_h - habits.own_sd_h * _bounded(float(rng.standard_normal()))) * HOUR_S
+        early_h = -habits.own_sd_h * _bounded(float(rng.standard_normal()))
+        #: What to add to the simulated time for the owner's own time; a week more, so that it is never negative.
+        self.shift_s = 7 * DAY_S + (zone_h + early_h) * HOUR_S
+        self._homely, self._shared_frac = float(rng.standard_normal()), habits.shared_frac
         self._days = _days(habits, self.shift_s, rng)
         self._now = next(self._days)
+
+    def leaning(self, rng: np.random.Generator) -> float:
+        """Draw how far the owner is from the average in one respect, in standard deviations, partly as in all others."""
+        own = math.sqrt(1.0 - self._shared_frac**2) * float(rng.standard_normal())
+        return self._shared_frac * self._homely + own
 
     def at(self, t_s: float) -> Situation:
         """Return the owner's situation at a time; `t_s` must not run back."""

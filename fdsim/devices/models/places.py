@@ -66,7 +66,7 @@ class Places(Connectivity):
         cellular = Sessions(self.cellular, Network.cellular, rng)
         luck = normals(rng)
         without_wifi = bool(rng.random() < self.no_wifi_frac)
-        tilt = self.device_ln_sd * float(rng.standard_normal())
+        tilt = self.device_ln_sd * owner.leaning(rng)
         cellular_frac = _tilted(self.cellular_frac, self.cellular_ln_sd * float(rng.standard_normal()))
         effects = {"home": self.home_effect, "work": self.work_effect, "way": self.way_effect}
         on_ln, off_ln, t_s, first = self.wifi_on.ln, self.wifi_off.ln, 0.0, True

@@ -98,8 +98,8 @@ class HabitUsage(Usage):
     def charger(self, rng: np.random.Generator, phone: Phone) -> Iterator[Switch]:
         """Yield the charger's spells; whether an off spell ends in a charge is decided at its end."""
         owner = phone.owner
-        busy, nightly = self.plug_in_device_ln_sd * float(rng.standard_normal()), rng.random()
-        stretch = self.charge_device_ln_sd * float(rng.standard_normal())
+        busy, nightly = self.plug_in_device_ln_sd * owner.leaning(rng), rng.random()
+        stretch = self.charge_device_ln_sd * owner.leaning(rng)
         # The spread is around the mean, so that a wider one does not mean more plug-ins in all.
         rates = tuple(
             rate * math.exp(busy - self.plug_in_device_ln_sd**2 / 2) for rate in self.plug_in_per_hour
@@ -143,7 +143,7 @@ class HabitUsage(Usage):
         """Yield the screen's spells; one is drawn anew whenever the charger goes in or out."""
         owner = phone.owner
         shift_s, at = owner.shift_s, owner.at
-        stretch = self.screen_device_ln_sd * float(rng.standard_normal()) / 2
+        stretch = -self.screen_device_ln_sd * owner.leaning(rng) / 2
         on_ln, off_ln = self.screen_on.ln, self.screen_off.ln
         asleep_ln, plugged_ln = math.log(self.asleep_calm_factor), math.log(self.plugged_calm_factor)
         exp, make = math.exp, tuple.__new__
