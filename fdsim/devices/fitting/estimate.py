@@ -24,6 +24,8 @@ FEWEST_PHONES = 10
 #: Chance that an owner without the habit is found charging at night, for the share of owners with the habit.
 _BY_CHANCE = 0.12
 _NIGHT_H = 3.0
+#: A screen that is on for longer is left on, s.
+LEFT_ON_S = 4 * HOUR_S
 _PARTS = np.array(PART_OF_HOUR)
 Table = dict[str, Any]
 
@@ -81,8 +83,20 @@ def first_estimate(phones: Sequence[Observed]) -> Table:
 # -- spells
 
 
-def _lengths(found: Sequence[np.ndarray], phones: Sequence[Observed]) -> Table:
-    """Lognormal lengths by part of the day, of intervals that lie wholly inside the logs."""
+def _lengths(
+    found: Sequence[np.ndarray],
+    phones: Sequence[Observed],
+    *,
+    keep_mean: bool = False,
+    less: float = 0.0,
+    longer: float = 0.0,
+) -> Table:
+    """Lognormal lengths by part of the day, of intervals that lie wholly inside the logs.
+
+    With `keep_mean` the spread is what gives the mean length, since shares of time follow from means and the tail of a
+    lognormal may be heavier than that of the logs; `less` is the variance that differences between phones explain, and `longer`
+    what they add to ln(length) of a typical phone.
+    """
     whole = [
         i[(i[:, 0] > p.begin_s) & (i[:, 1] < p.end_s)] if len(i) else i
         for i, p in zip(found, phones, strict=True)
@@ -98,10 +112,18 @@ def _lengths(found: Sequence[np.ndarray], phones: Sequence[Observed]) -> Table:
         own = ln[part == index]
         weight = len(own) / (len(own) + 10)
         mean = weight * (own.mean() if len(own) else 0.0) + (1 - weight) * ln.mean()
-        spread = weight * (own.std() if len(own) else 0.0) + (1 - weight) * ln.std()
-        medians.append(round(float(np.exp(mean)), 1))
+        spread = weight * _spread(own, keep_mean) + (1 - weight) * _spread(ln, keep_mean)
+        spread = math.sqrt(max(0.25, spread**2 - less))
+        medians.append(round(float(np.exp(mean + longer)), 1))
         spreads.append(round(float(spread), 2))
     return {"median_s": medians, "ln_sd": spreads}
+
+
+def _spread(ln: np.ndarray, keep_mean: bool) -> float:
+    if not len(ln):
+        return 0.0
+    spread = float(ln.std())
+    return min(spread, math.sqrt(2 * float(np.log(np.exp(ln).mean()) - ln.mean()))) if keep_mean else spread
 
 
 def _screen(phones: Sequence[Observed]) -> Table:
@@ -109,13 +131,38 @@ def _screen(phones: Sequence[Observed]) -> Table:
     on = [complement(p.states["idle"], p.begin_s, p.end_s) for p in phones]
     plugged = [on_at(p.states["charging"], i[:, 0] + 0.5) for p, i in zip(phones, off, strict=True)]
     unplugged_off = [i[~at] for i, at in zip(off, plugged, strict=True)]
-    calm = np.concatenate([np.log(np.diff(i[at], axis=1)) for i, at in zip(off, plugged, strict=True)])
-    busy = np.concatenate([np.log(np.diff(i, axis=1)) for i in unplugged_off])
+    calm = np.concatenate([np.diff(i[at], axis=1) for i, at in zip(off, plugged, strict=True)])
+    busy = np.concatenate([np.diff(i, axis=1) for i in unplugged_off])
+    own, tempo = _odds_spread(phones, "idle"), _tempo(phones)
+    # Spells are counted, and busy phones have more of them: the typical phone's are longer.
+    between = {"less": own**2 / 4 + tempo**2, "longer": tempo**2}
+    lengths = _lengths(unplugged_off, phones, keep_mean=True, **between)
+    # At night most owners sleep: what is longer then is theirs, and the night is otherwise as the evening.
+    night, _, _, evening = (m * math.exp(s**2 / 2) for m, s in zip(lengths["median_s"], lengths["ln_sd"], strict=True))
+    asleep = {"asleep_calm_factor": round(min(20.0, max(1.0, night / evening)), 2)}
+    for values in lengths.values():
+        values[0] = values[3]
+    short = [i[np.diff(i, axis=1).ravel() <= LEFT_ON_S] for i in on]
+    lengths_s = np.concatenate([np.diff(i, axis=1).ravel() for i in on])
+    left_on = np.log(lengths_s[lengths_s > LEFT_ON_S])
     return {
-        "screen_on": _lengths(on, phones),
-        "screen_off": _lengths(unplugged_off, phones),
-        "screen_device_ln_sd": _odds_spread(phones, "idle"),
-        "plugged_calm_factor": round(float(np.exp(calm.mean() - busy.mean())), 2) if len(calm) else 1.0,
+        "screen_on": _lengths(short, phones, **between),
+        "left_on_frac": round(len(left_on) / max(1, len(lengths_s)), 4),
+        **(
+            {
+                "left_on": {
+                    "median_s": round(float(np.exp(left_on.mean()))),
+                    "ln_sd": round(float(left_on.std()), 2),
+                }
+            }
+            if len(left_on)
+            else {}
+        ),
+        "screen_off": lengths,
+        **asleep,
+        "screen_device_ln_sd": own,
+        "screen_tempo_ln_sd": tempo,
+        "plugged_calm_factor": round(float(calm.mean() / busy.mean()), 2) if len(calm) else 1.0,
     }
 
 
@@ -131,6 +178,13 @@ def _wifi(phones: Sequence[Observed]) -> Table:
         "device_ln_sd": _odds_spread([p for p, no in zip(phones, never, strict=True) if not no], "wifi"),
         "no_wifi_frac": round(float(np.mean(never)), 2),
     }
+
+
+def _tempo(phones: Sequence[Observed]) -> float:
+    """Standard deviation between phones of ln(screen sessions a day), less what counting adds."""
+    counts = np.array([len(p.states["idle"]) + 1 for p in phones])
+    days = np.array([p.span_s / DAY_S for p in phones])
+    return round(math.sqrt(max(0.0, float(np.var(np.log(counts / days)) - np.mean(2 / counts)))), 2)
 
 
 def _odds_spread(phones: Sequence[Observed], state: str) -> float:
@@ -246,7 +300,7 @@ def _energy(phones: Sequence[Observed], capacity_wh: float = 15.4) -> Table:
     every = np.concatenate(rows) if rows else np.empty((0, 5))
     charging, lit, soc, gain, hours = every.T
     # A level that rises off the charger, or has not been read for long, says that something was not logged.
-    out = (charging == 0) & (gain <= 0) & (hours > 0.05) & (hours < 6)
+    out = (charging == 0) & (gain <= 0) & (hours > 0.05) & (hours < 24)
     filling = (charging == 1) & (soc < 0.75) & (hours > 0.05) & (gain > 0)
     if out.sum() < 20 or filling.sum() < 20:
         return {}

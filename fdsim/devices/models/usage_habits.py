@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from statistics import NormalDist
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -47,11 +48,23 @@ class HabitUsage(Usage):
     screen_on: Lengths = Lengths(median_s=45.0, ln_sd=2.2)
     screen_off: Lengths = Lengths(median_s=90.0, ln_sd=2.2)
     screen_device_ln_sd: Spread = Field(default=0.5, description="spread between devices of ln(on : off)")
+    screen_tempo_ln_sd: Spread = Field(
+        default=0.3, description="spread between devices of ln(length) of on and off spells alike"
+    )
     asleep_calm_factor: float = Field(
         default=3.0, gt=0, le=1000, description="screen-off spells are so many times as long while the owner sleeps"
     )
     plugged_calm_factor: float = Field(
         default=2.0, gt=0, le=1000, description="screen-off spells are so many times as long on the charger"
+    )
+    plugged_on_factor: float = Field(
+        default=1.0, gt=0, le=100, description="screen-on spells are so many times as long on the charger"
+    )
+    left_on_frac: Frac = Field(
+        default=0.0, description="share of screen sessions in which the screen is left on, or logged as if it were"
+    )
+    left_on: Lengths = Field(
+        default=Lengths(median_s=28_800.0, ln_sd=0.5), description="for how long it is left on"
     )
     glance_s: float = Field(
         default=15.0, gt=0, le=600, description="median time for which plugging in lights the screen, s"
@@ -144,14 +157,19 @@ class HabitUsage(Usage):
         owner = phone.owner
         shift_s, at = owner.shift_s, owner.at
         stretch = -self.screen_device_ln_sd * owner.leaning(rng) / 2
+        tempo = self.screen_tempo_ln_sd * float(rng.standard_normal())
         on_ln, off_ln = self.screen_on.ln, self.screen_off.ln
+        longer_on, longer_off = tempo + stretch, tempo - stretch
         asleep_ln, plugged_ln = math.log(self.asleep_calm_factor), math.log(self.plugged_calm_factor)
-        exp, make = math.exp, tuple.__new__
+        plugged_on_ln = math.log(self.plugged_on_factor)
+        exp, make, left_ln = math.exp, tuple.__new__, self.left_on.ln
+        # The luckiest spells are those that are left on, so that nobody has to draw a second number for it.
+        left_z = NormalDist().inv_cdf(1.0 - self.left_on_frac) if 0.0 < self.left_on_frac < 1.0 else math.inf
         (on_mean, on_sd), (off_mean, off_sd) = on_ln[0], off_ln[0]
         off_mean += asleep_ln
         on_share = 1 / (1 + exp(off_mean + off_sd**2 / 2 - on_mean - on_sd**2 / 2 - 2 * stretch))
         is_on, plugged, length_s = bool(rng.random() < on_share), phone.charger_on, 0.0
-        mean, sd = (on_mean + stretch, on_sd) if is_on else (off_mean - stretch, off_sd)
+        mean, sd = (on_mean + longer_on, on_sd) if is_on else (off_mean + longer_off, off_sd)
         length_s = float(1.0 - rng.random()) * exp(mean + sd * sd + sd * float(rng.standard_normal()))
         yield Switch(is_on, length_s)
         t_s, part, part_until_s = length_s, 0, -math.inf
@@ -172,10 +190,14 @@ class HabitUsage(Usage):
                     part_until_s -= shift_s
                 if is_on:
                     mean, sd = on_ln[part]
-                    length_s = exp(mean + stretch + sd * z)
+                    if z > left_z:
+                        (mean, sd), z = left_ln[part], float(rng.standard_normal())
+                        length_s = exp(mean + sd * z)
+                    else:
+                        length_s = exp(mean + longer_on + (plugged_on_ln if plugged else 0.0) + sd * z)
                 else:
                     mean, sd = off_ln[part]
-                    mean -= stretch
+                    mean += longer_off
                     if plugged:
                         mean += plugged_ln
                     if at(t_s).asleep:
