@@ -32,6 +32,7 @@ from fdsim.devices.config.fleet import DeviceGroup
 from fdsim.devices.config.simulation import SimulationConfig, check, hits
 from fdsim.devices.models.battery import Flow
 from fdsim.devices.models.connectivity import Spell
+from fdsim.devices.models.habits import Habits, Owner
 from fdsim.devices.models.spells import HOUR_S, Switch
 from fdsim.errors import RunError
 from fdsim.rng import stream
@@ -103,11 +104,17 @@ class Device:
         self.work_w = 0.0  # What the present phase of a local round adds to the load.
         self.throughput_j = 0.0  # All that was ever charged into the battery, which ages by it.
         self.settled_s, self.changed = env.now, env.event()
+        self.charger_moved = env.event()  # The device goes on or off its charger.
+        self.owner = Owner(group.habits or Habits(), stream(config.seed, "owner", client))
 
     def change(self, **state: Any) -> None:
         """Bring the charge up to now, change some attributes, and wake whoever waits for `changed`."""
         self.settle()
+        was_on = self.on_charger
         vars(self).update(state)
+        if self.on_charger != was_on and self.group.usage.screen_sees_charger:
+            moved, self.charger_moved = self.charger_moved, self.env.event()
+            moved.succeed()
         changed, self.changed = self.changed, self.env.event()
         changed.succeed()
 
@@ -120,9 +127,19 @@ class Device:
             self.settled_s = self.env.now
 
     @property
+    def t_s(self) -> float:
+        """The present time, s."""
+        return float(self.env.now)
+
+    @property
     def soc(self) -> float:
         """The state of charge, 0..1."""
         return self.charge_j / self.full_j
+
+    @property
+    def on_charger(self) -> bool:
+        """Whether the charger is in, by habit or to top up."""
+        return self.charger_on or self.topping_up
 
     @property
     def plugged(self) -> bool:
@@ -170,10 +187,10 @@ class Device:
             yield self.env.spell(spell.length_s, Turn.link)
 
     def follow_screen(self, spells: Iterator[Switch]) -> Process:
-        """Switch the screen on and off."""
+        """Switch the screen on and off; a model that sees the charger is asked anew when that goes in or out."""
         for on, length_s in spells:
             self.change(screen_on=on)
-            yield self.env.spell(length_s, Turn.screen)
+            yield self.env.spell(length_s, Turn.screen) | self.charger_moved
 
     def follow_charger(self, spells: Iterator[Switch]) -> Process:
         """Plug the charger in and out, which ends a top-up. The battery has aged whenever it goes in."""
@@ -182,6 +199,7 @@ class Device:
             if on:  # What is in the battery stays in it.
                 self.change(full_j=max(self.group.battery.full_j(self.throughput_j), self.charge_j))
             yield self.env.spell(length_s, Turn.charger)
+            self.settle()  # The model looks at the charge when it is asked for the next spell.
 
     def follow_crashes(self, spells: Iterator[Switch]) -> Process:
         """Crash and recover."""
@@ -331,13 +349,9 @@ class Server:
         client, group, seed, process = device.client, device.group, self.config.seed, self.env.process
         connectivity = group.connectivity.for_device(client, seed)
         usage = group.usage.for_device(client, seed)
-
-        def charger() -> Iterator[Switch]:
-            return usage.charger(stream(seed, "charger", client))
-
-        process(device.follow_link(connectivity.spells(stream(seed, "link", client))))
-        process(device.follow_screen(usage.screen(stream(seed, "screen", client), charger)))
-        process(device.follow_charger(charger()))
+        process(device.follow_link(connectivity.follow(stream(seed, "link", client), device)))
+        process(device.follow_charger(usage.charger(stream(seed, "charger", client), device)))
+        process(device.follow_screen(usage.screen(stream(seed, "screen", client), device)))
         if group.crash is not None:
             process(device.follow_crashes(group.crash.spells(stream(seed, "crash", client))))
         process(device.follow_battery())

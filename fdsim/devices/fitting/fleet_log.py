@@ -28,8 +28,8 @@ def _log(device: Device, days: float) -> Observed:
     levels: list[tuple[float, float]] = []
     now_s, next_level_s = 0.0, 0.0
     while now_s < end_s:
-        network, charging = device.link.network, device.charger_on or device.topping_up
-        states = (not device.screen_on, charging, network is Network.wifi, network is Network.cellular)
+        network = device.surroundings.link.network
+        states = (not device.screen_on, device.on_charger, network is Network.wifi, network is Network.cellular)
         for edges, on in zip(found.values(), states, strict=True):
             if on != len(edges) % 2:
                 edges.append(now_s)

@@ -96,17 +96,21 @@ class Owner:
 class Phone(Protocol):
     """What a model may see of the device whose spells it gives: its state when a spell begins."""
 
-    t_s: float
-    charger_on: bool
-    screen_on: bool
+    @property
+    def t_s(self) -> float:
+        """The time of the latest change of what moves the charge, s."""
 
     @property
     def soc(self) -> float:
         """State of charge, 0..1."""
 
     @property
-    def plugged(self) -> bool:
-        """Whether the device is on a charger that has power."""
+    def on_charger(self) -> bool:
+        """Whether the charger is in."""
+
+    @property
+    def screen_on(self) -> bool:
+        """Whether the screen is on."""
 
     @property
     def owner(self) -> Owner:

@@ -20,8 +20,9 @@ from fdsim.devices.models.connectivity import (
     Spell,
     offline,
 )
+from fdsim.devices.models.habits import Phone
 from fdsim.devices.models.spells import Switch, normals
-from fdsim.devices.models.usage import ChargerSpells, Usage
+from fdsim.devices.models.usage import Usage
 from fdsim.errors import InputError, TraceError
 from fdsim.rng import stream
 from fdsim.trace import Network
@@ -159,14 +160,14 @@ class ReplayUsage(Usage):
             update={"row": row_for(client, seed, len(rows_of(self.path)), self.assignment)}
         )
 
-    def screen(self, rng: np.random.Generator, charger: ChargerSpells) -> Iterator[Switch]:
+    def screen(self, rng: np.random.Generator, phone: Phone) -> Iterator[Switch]:
         """Yield on whenever the trace does not say that the device was idle."""
         seen = _row(self.path, self.row)
         idle = seen.during("available" if "available" in seen.states else "idle")
         for is_idle, length_s in wrapped(idle, seen.begin_s, seen.end_s):
             yield Switch(not is_idle, length_s)
 
-    def charger(self, rng: np.random.Generator) -> Iterator[Switch]:
+    def charger(self, rng: np.random.Generator, phone: Phone) -> Iterator[Switch]:
         """Yield in whenever the trace says that the device was charging."""
         seen = _row(self.path, self.row)
         charging = seen.during("available" if "available" in seen.states else "charging")

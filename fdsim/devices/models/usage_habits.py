@@ -168,14 +168,14 @@ class HabitUsage(Usage):
         (on_mean, on_sd), (off_mean, off_sd) = on_ln[0], off_ln[0]
         off_mean += asleep_ln
         on_share = 1 / (1 + exp(off_mean + off_sd**2 / 2 - on_mean - on_sd**2 / 2 - 2 * stretch))
-        is_on, plugged, length_s = bool(rng.random() < on_share), phone.charger_on, 0.0
+        is_on, plugged, length_s = bool(rng.random() < on_share), phone.on_charger, 0.0
         mean, sd = (on_mean + longer_on, on_sd) if is_on else (off_mean + longer_off, off_sd)
         length_s = float(1.0 - rng.random()) * exp(mean + sd * sd + sd * float(rng.standard_normal()))
         yield Switch(is_on, length_s)
         t_s, part, part_until_s = length_s, 0, -math.inf
         while True:
             for z in rng.standard_normal(BLOCK).tolist():
-                if phone.charger_on != plugged:
+                if phone.on_charger != plugged:
                     # Drawn before the last spell was over: the charger went in or out at this moment.
                     plugged, t_s, is_on = not plugged, phone.t_s, True
                     if plugged:
