@@ -48,6 +48,7 @@ MENU: dict[str, dict[str, str]] = {
         "tapered": "fdsim.devices.models.battery:Tapered",
         "ageing": "fdsim.devices.models.battery:Ageing",
         "mains": "fdsim.devices.models.battery:Mains",
+        "replay": "fdsim.devices.models.replay:ReplayBattery",
     },
     "connectivity": {
         "always_on": "fdsim.devices.models.connectivity:AlwaysOn",

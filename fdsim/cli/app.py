@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from fdsim import __version__
-from fdsim.cli import bench, listing, trace
+from fdsim.cli import bench, fleet, listing, trace
 from fdsim.cli.compare import compare
 from fdsim.cli.explain import explain
 from fdsim.cli.new import new
@@ -31,6 +31,7 @@ VERBS: dict[str, Callable[..., None] | typer.Typer] = {
     "run": run,
     "study": study,
     "trace": trace.app,
+    "fleet": fleet.app,
     "report": report,
     "compare": compare,
     "show": show,

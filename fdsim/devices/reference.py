@@ -99,7 +99,10 @@ class Device:
         self.charge_j = self.full_j * float(self.rng.uniform(*group.initial_soc))
         self.speed = group.compute.speed(self.rng)
         self.low_soc = max(self.rule.min_soc, group.low_soc)
-        self.empty = self.charge_j <= 0.0
+        self.readings = group.battery.readings(client, config.seed)  # A measured charge, if there is one.
+        if self.readings is not None:
+            self.charge_j = self.full_j * self.readings.soc_at(0.0)
+        self.empty = self.charge_j <= 0.0 and self.readings is None
         self.topping_up = False  # The owner has plugged it in because it was nearly empty.
         self.work_w = 0.0  # What the present phase of a local round adds to the load.
         self.throughput_j = 0.0  # All that was ever charged into the battery, which ages by it.
@@ -121,7 +124,9 @@ class Device:
     def settle(self) -> None:
         """Bring the charge up to now; nothing that moves it has changed since it was settled last."""
         before_j, time_s = self.charge_j, self.env.now - self.settled_s
-        if time_s > 0.0:
+        if time_s > 0.0 and self.readings is not None:
+            self.charge_j, self.settled_s = self.full_j * self.readings.soc_at(self.env.now), self.env.now
+        elif time_s > 0.0:
             self.charge_j = self.group.battery.after(before_j, time_s, self.flow)
             self.throughput_j += max(0.0, self.charge_j - before_j)
             self.settled_s = self.env.now
@@ -219,6 +224,9 @@ class Device:
     def next_level(self) -> tuple[float, float, dict[str, bool]]:
         """Return when the charge meets its next level, in s, the level, J, and what of the state changes there."""
         flow, group, full_j, charge_j = self.flow, self.group, self.full_j, self.charge_j
+        if self.readings is not None:
+            then_s = self.readings.next_crossing(self.env.now, self.low_soc)
+            return then_s - self.env.now, full_j * self.readings.soc_at(then_s), {}
         low_j, top_up_j = self.low_soc * full_j, group.usage.top_up_soc * full_j
         above: list[tuple[float, dict[str, bool]]] = []
         if self.empty or charge_j < low_j:

@@ -57,19 +57,42 @@ def _share(phone: Observed, state: str) -> float:
 
 
 def halves(phones: Sequence[Observed], rng: np.random.Generator) -> tuple[list[int], list[int]]:
-    """Split phones at random into a fitting and a test half with like availabilities: one of each neighbouring pair."""
-    order = sorted(range(len(phones)), key=lambda i: _eligible_share(phones[i]))
-    fitting, test = [], []
-    for place in range(0, len(order), 2):
-        pair = list(rng.permutation(order[place : place + 2]))
-        fitting.append(int(pair[0]))
-        test += [int(i) for i in pair[1:]]
-    return sorted(fitting), sorted(test)
+    """Split phones at random into a fitting and a test half that are alike: one of each matched pair.
+
+    Phones are matched by how much they are eligible (and whether ever), charging, idle and on Wi-Fi, and by how often
+    and at which level they are plugged in: with so few phones of so different owners, halves drawn blindly differ more than any model from either.
+    """
+    features = np.array([_features(phone) for phone in phones])
+    features = (features - features.mean(axis=0)) / np.maximum(features.std(axis=0), 1e-9)
+    left, fitting, test = list(range(len(phones))), [], []
+    while len(left) > 1:
+        # The most unusual phone chooses first, as it finds its like least easily.
+        first = max(left, key=lambda i: float((features[i] ** 2).sum()))
+        left.remove(first)
+        second = min(left, key=lambda i: float(((features[i] - features[first]) ** 2).sum()))
+        left.remove(second)
+        pair = [first, second] if rng.random() < 0.5 else [second, first]
+        fitting.append(pair[0])
+        test.append(pair[1])
+    return sorted(fitting), sorted(test + left)
 
 
-def _eligible_share(phone: Observed) -> float:
-    found = phone.eligible
-    return float((found[:, 1] - found[:, 0]).sum()) / phone.span_s
+def _features(phone: Observed) -> list[float]:
+    charging = phone.states.get("charging", phone.states.get("available", np.empty((0, 2))))
+    eligible, charges = phone.eligible, joined(charging, gap_s=FLAP_S)
+    at_plug_in = _levels_at(phone, charges[:, 0])
+    return [
+        float((eligible[:, 1] - eligible[:, 0]).sum()) / phone.span_s,
+        *(_share(phone, state) for state in ("charging", "idle", "wifi")),
+        float(len(eligible) > 0),
+        math.log1p(len(charges) / phone.span_s * DAY_S),
+        float(np.median(at_plug_in)) if len(at_plug_in) else 0.3,
+    ]
+
+
+def _levels_at(phone: Observed, times_s: np.ndarray) -> np.ndarray:
+    index = np.searchsorted(phone.levels[:, 0], times_s, side="right") - 1
+    return np.asarray(phone.levels[index[index >= 0], 1])
 
 
 def first_estimate(phones: Sequence[Observed]) -> Table:
