@@ -144,8 +144,8 @@ def statistics(phones: Sequence[PhoneRecord]) -> dict[str, float]:
     product = share["idle"] * share["charging"] * share["wifi"]
     found = {
         "charging": float((time_s["charging"] / span_s).mean()),
-        "wifi": float((time_s["wifi"] / span_s).mean()),
-        "cellular": float((time_s["cellular"] / span_s).mean()),
+        "wifi": float((time_s["wifi"] / span_s).mean()) if share["idle"] else float("nan"),
+        "cellular": float((time_s["cellular"] / span_s).mean()) if share["idle"] else float("nan"),
         "screen on": float(1 - (time_s["idle"] / span_s).mean()) if share["idle"] else float("nan"),
         "plug-ins a day": sum(p.plug_ins for p in phones) / days,
         "plug-in level, median": float(np.median(plug_in_soc)) if len(plug_in_soc) else float("nan"),
