@@ -55,7 +55,9 @@ def fit(
     from fdsim.files import write_whole
 
     if out.suffix != ".toml":
-        raise ScenarioError("--out", f"'{out}' does not end in .toml", "a scenario knows a profile file by it")
+        raise ScenarioError(
+            "--out", f"'{out}' does not end in .toml", "a scenario knows a profile file by it"
+        )
     if out.exists() and not force:
         raise ScenarioError("--out", f"'{out}' already exists", "choose another name, or give --force")
     profile(like)

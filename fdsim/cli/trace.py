@@ -68,7 +68,9 @@ def import_(
         raise TraceError("source", f"no importer called '{source}'" + nearest(source, list(readers)))
     if not file.is_file():
         raise TraceError(str(file), "there is no such file")
-    devices = read_flash(file, silent_screen_s=silent_screen_s) if source == "flash" else readers[source](file)
+    devices = (
+        read_flash(file, silent_screen_s=silent_screen_s) if source == "flash" else readers[source](file)
+    )
     write_availability(out, devices, f"{source} {file.name}")
     days = sum(d.end_s - d.begin_s for d in devices) / 86_400.0
     typer.echo(f"{out}: {len(devices)} devices, {days:.1f} device-days")

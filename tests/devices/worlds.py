@@ -30,13 +30,26 @@ def log_path() -> str:
     hours = np.array([[1.0, 2.5], [5.0, 9.0], [11.0, 23.0]]) * 3600.0
     short = np.array([[0.0, 600.0], [1200.0, 1500.0], [3000.0, 80_000.0]])
     span = (0.0, 86_400.0)
-    levels = np.array([[0.0, 0.9], [7200.0, 0.1], [9000.0, 0.3], [30_000.0, 0.05], [50_000.0, 0.0], [60_000.0, 1.0]])
+    levels = np.array(
+        [[0.0, 0.9], [7200.0, 0.1], [9000.0, 0.3], [30_000.0, 0.05], [50_000.0, 0.0], [60_000.0, 1.0]]
+    )
+    later = levels + np.array([600.0, 0.0])
     seen = [
         observe("a", span, {"available": hours}, "test", levels=levels),
         observe(
-            "b", span, {"wifi": hours, "cellular": short, "idle": short, "charging": hours + 60.0}, "test", levels=levels + [600.0, 0.0]
+            "b",
+            span,
+            {"wifi": hours, "cellular": short, "idle": short, "charging": hours + 60.0},
+            "test",
+            levels=later,
         ),
-        observe("c", span, {"wifi": short, "cellular": hours, "idle": hours, "charging": short}, "test", levels=levels),
+        observe(
+            "c",
+            span,
+            {"wifi": short, "cellular": hours, "idle": hours, "charging": short},
+            "test",
+            levels=levels,
+        ),
     ]
     path = Path(mkdtemp(prefix="fdsim-log-")) / "log.parquet"
     write_availability(path, seen, "test")

@@ -69,7 +69,10 @@ class Device:
         self.rng = streams("device", client)
         self._streams, self._owner = streams, None
         self.surroundings = Surroundings(client, group, streams, phone=self, outages=outages)
-        soc, readings = float(self.rng.uniform(*group.initial_soc)), group.battery.readings(client, streams.seed)
+        soc, readings = (
+            float(self.rng.uniform(*group.initial_soc)),
+            group.battery.readings(client, streams.seed),
+        )
         self.battery = BatteryState(group, rule, soc, readings)
         self.speed = group.compute.speed(self.rng)
         #: The training of a round, in the unit of the compute model, and the part of the processor that is free for it.

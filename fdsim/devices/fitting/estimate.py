@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fdsim.devices.fitting.statistics import FLAP_S
+from fdsim.devices.fitting.statistics import FLAP_S, record, statistics
 from fdsim.devices.models.spells import DAY_S, HOUR_S, PART_OF_HOUR
 from fdsim.errors import TraceError
 from fdsim.trace.availability import Observed
@@ -34,7 +34,9 @@ def check_phones(phones: Sequence[Observed], place: str) -> None:
     """Refuse logs from which nothing can be estimated."""
     if len(phones) < FEWEST_PHONES:
         raise TraceError(
-            place, f"{len(phones)} phones are too few", f"a fit needs {FEWEST_PHONES}: half for it, half to test it"
+            place,
+            f"{len(phones)} phones are too few",
+            f"a fit needs {FEWEST_PHONES}: half for it, half to test it",
         )
     charging = "available" if all("available" in p.states for p in phones) else "charging"
     if not any(len(p.states.get(charging, ())) for p in phones):
@@ -56,43 +58,33 @@ def _share(phone: Observed, state: str) -> float:
     return float((found[:, 1] - found[:, 0]).sum()) / phone.span_s
 
 
-def halves(phones: Sequence[Observed], rng: np.random.Generator) -> tuple[list[int], list[int]]:
-    """Split phones at random into a fitting and a test half that are alike: one of each matched pair.
+def halves(
+    phones: Sequence[Observed], rng: np.random.Generator, *, draws: int = 300
+) -> tuple[list[int], list[int]]:
+    """Split phones into a fitting and a test half: of many random splits, the one whose halves are most alike.
 
-    Phones are matched by how much they are eligible (and whether ever), charging, idle and on Wi-Fi, and by how often
-    and at which level they are plugged in: with so few phones of so different owners, halves drawn blindly differ more than any model from either.
+    This is rerandomisation (Morgan and Rubin 2012). With so few phones of so different owners, two halves drawn blindly
+    differ from each other more than a model from either. Only the phones decide, never a model.
     """
-    features = np.array([_features(phone) for phone in phones])
-    features = (features - features.mean(axis=0)) / np.maximum(features.std(axis=0), 1e-9)
-    left, fitting, test = list(range(len(phones))), [], []
-    while len(left) > 1:
-        # The most unusual phone chooses first, as it finds its like least easily.
-        first = max(left, key=lambda i: float((features[i] ** 2).sum()))
-        left.remove(first)
-        second = min(left, key=lambda i: float(((features[i] - features[first]) ** 2).sum()))
-        left.remove(second)
-        pair = [first, second] if rng.random() < 0.5 else [second, first]
-        fitting.append(pair[0])
-        test.append(pair[1])
-    return sorted(fitting), sorted(test + left)
+    records = [record(phone) for phone in phones]
+    best: tuple[float, list[int], list[int]] | None = None
+    for _ in range(draws):
+        order = rng.permutation(len(phones)).tolist()
+        fitting, test = sorted(order[: len(order) // 2]), sorted(order[len(order) // 2 :])
+        first, second = (statistics([records[i] for i in half]) for half in (fitting, test))
+        unlike = sum(_unlike(first[name], second[name]) for name in first)
+        if best is None or unlike < best[0]:
+            best = unlike, fitting, test
+    if best is None:
+        raise ValueError("draws must be above 0")
+    return best[1], best[2]
 
 
-def _features(phone: Observed) -> list[float]:
-    charging = phone.states.get("charging", phone.states.get("available", np.empty((0, 2))))
-    eligible, charges = phone.eligible, joined(charging, gap_s=FLAP_S)
-    at_plug_in = _levels_at(phone, charges[:, 0])
-    return [
-        float((eligible[:, 1] - eligible[:, 0]).sum()) / phone.span_s,
-        *(_share(phone, state) for state in ("charging", "idle", "wifi")),
-        float(len(eligible) > 0),
-        math.log1p(len(charges) / phone.span_s * DAY_S),
-        float(np.median(at_plug_in)) if len(at_plug_in) else 0.3,
-    ]
-
-
-def _levels_at(phone: Observed, times_s: np.ndarray) -> np.ndarray:
-    index = np.searchsorted(phone.levels[:, 0], times_s, side="right") - 1
-    return np.asarray(phone.levels[index[index >= 0], 1])
+def _unlike(first: float, second: float) -> float:
+    """Return how far apart two values of a statistic are: the square of the relative difference, at most 1."""
+    if not (math.isfinite(first) and math.isfinite(second)):
+        return 0.0
+    return float(min(1.0, abs(first - second) / (0.5 * (abs(first) + abs(second)) + 0.05)) ** 2)
 
 
 def first_estimate(phones: Sequence[Observed]) -> Table:
@@ -158,10 +150,12 @@ def _screen(phones: Sequence[Observed]) -> Table:
     busy = np.concatenate([np.diff(i, axis=1) for i in unplugged_off])
     own, tempo = _odds_spread(phones, "idle"), _tempo(phones)
     # Spells are counted, and busy phones have more of them: the typical phone's are longer.
-    between = {"less": own**2 / 4 + tempo**2, "longer": tempo**2}
-    lengths = _lengths(unplugged_off, phones, keep_mean=True, **between)
+    less, longer = own**2 / 4 + tempo**2, tempo**2
+    lengths = _lengths(unplugged_off, phones, keep_mean=True, less=less, longer=longer)
     # At night most owners sleep: what is longer then is theirs, and the night is otherwise as the evening.
-    night, _, _, evening = (m * math.exp(s**2 / 2) for m, s in zip(lengths["median_s"], lengths["ln_sd"], strict=True))
+    night, _, _, evening = (
+        m * math.exp(s**2 / 2) for m, s in zip(lengths["median_s"], lengths["ln_sd"], strict=True)
+    )
     asleep = {"asleep_calm_factor": round(min(20.0, max(1.0, night / evening)), 2)}
     for values in lengths.values():
         values[0] = values[3]
@@ -169,7 +163,7 @@ def _screen(phones: Sequence[Observed]) -> Table:
     lengths_s = np.concatenate([np.diff(i, axis=1).ravel() for i in on])
     left_on = np.log(lengths_s[lengths_s > LEFT_ON_S])
     return {
-        "screen_on": _lengths(short, phones, **between),
+        "screen_on": _lengths(short, phones, less=less, longer=longer),
         "left_on_frac": round(len(left_on) / max(1, len(lengths_s)), 4),
         **(
             {
@@ -195,9 +189,10 @@ def _wifi(phones: Sequence[Observed]) -> Table:
     never = [not len(p.states["wifi"]) for p in phones]
     return {
         "wifi_on": _lengths(on, phones),
-        "wifi_off": _lengths([i for i, no in zip(off, never, strict=True) if not no], [
-            p for p, no in zip(phones, never, strict=True) if not no
-        ]),
+        "wifi_off": _lengths(
+            [i for i, no in zip(off, never, strict=True) if not no],
+            [p for p, no in zip(phones, never, strict=True) if not no],
+        ),
         "device_ln_sd": _odds_spread([p for p, no in zip(phones, never, strict=True) if not no], "wifi"),
         "no_wifi_frac": round(float(np.mean(never)), 2),
     }
@@ -231,7 +226,10 @@ def _charging(phones: Sequence[Observed], state: str) -> Table:
     rates = np.array([len(c) / p.span_s * DAY_S for c, p in zip(charges, phones, strict=True)])
     mean = rates.mean()
     # Counts vary by themselves: what is left of the variance is the phones' own.
-    spread = max(0.0, float(rates.var() - np.mean([r / (p.span_s / DAY_S) for r, p in zip(rates, phones, strict=True)])))
+    spread = max(
+        0.0,
+        float(rates.var() - np.mean([r / (p.span_s / DAY_S) for r, p in zip(rates, phones, strict=True)])),
+    )
     return {
         "plug_in_per_hour": _plug_ins_by_hour(phones, charges),
         "plug_in_device_ln_sd": round(math.sqrt(math.log1p(spread / mean**2)), 2),

@@ -29,7 +29,12 @@ def _log(device: Device, days: float) -> Observed:
     now_s, next_level_s = 0.0, 0.0
     while now_s < end_s:
         network = device.surroundings.link.network
-        states = (not device.screen_on, device.on_charger, network is Network.wifi, network is Network.cellular)
+        states = (
+            not device.screen_on,
+            device.on_charger,
+            network is Network.wifi,
+            network is Network.cellular,
+        )
         for edges, on in zip(found.values(), states, strict=True):
             if on != len(edges) % 2:
                 edges.append(now_s)

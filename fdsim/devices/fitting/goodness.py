@@ -50,9 +50,7 @@ def goodness(
 ) -> list[Row]:
     """Compare simulated fleets, one per seed, with real phones; what the logs say nothing about is left out."""
     found = statistics(real)
-    drawn = [
-        statistics([real[i] for i in rng.integers(0, len(real), len(real))]) for _ in range(resamples)
-    ]
+    drawn = [statistics([real[i] for i in rng.integers(0, len(real), len(real))]) for _ in range(resamples)]
     simulated = [statistics(fleet) for fleet in fleets]
     swings = [_swing_of_few(fleet, len(real), rng) for fleet in fleets]
     for one, swing in zip(simulated, swings, strict=True):

@@ -84,7 +84,9 @@ class PerSample(Compute):
 
     ms_per_sample: float = Field(gt=0, description="median time to train on one sample, ms")
     ln_sd: float = Field(default=0.0, ge=0, le=3, description="spread between devices of ln(time)")
-    slow_frac: float = Field(default=0.0, ge=0, le=1, description="fraction of devices that are of a slow kind")
+    slow_frac: float = Field(
+        default=0.0, ge=0, le=1, description="fraction of devices that are of a slow kind"
+    )
     slow_ms_per_sample: float = Field(default=150.0, gt=0, description="their median time for one sample, ms")
     slow_ln_sd: float = Field(default=0.0, ge=0, le=3, description="spread between them of ln(time)")
 

@@ -34,7 +34,9 @@ class Situation(NamedTuple):
 class Habits(Table):
     """The hours of a group's owners, in the owner's own time. Day 0 is a Monday."""
 
-    sleep_hour: float = Field(default=24.0, ge=20, le=28, description="mean hour of going to sleep; 25 is 1 am")
+    sleep_hour: float = Field(
+        default=24.0, ge=20, le=28, description="mean hour of going to sleep; 25 is 1 am"
+    )
     wake_hour: float = Field(default=7.0, ge=4, le=12, description="mean hour of getting up")
     leave_hour: float = Field(default=9.0, ge=5, le=16, description="mean hour of leaving home")
     return_hour: float = Field(default=17.5, ge=9, le=23, description="mean hour of coming home")
@@ -46,7 +48,9 @@ class Habits(Table):
         default=1.0, ge=-3, le=4, description="how much later an owner gets up and sleeps at weekends, h"
     )
     out_weekday_frac: Frac = Field(default=0.7, description="share of weekdays on which an owner goes out")
-    out_weekend_frac: Frac = Field(default=0.4, description="share of weekend days on which an owner goes out")
+    out_weekend_frac: Frac = Field(
+        default=0.4, description="share of weekend days on which an owner goes out"
+    )
     out_ln_sd: float = Field(
         default=1.0, ge=0, le=6, description="spread between owners of the ln odds of going out"
     )

@@ -145,6 +145,15 @@ def _networks(seen: Observed) -> Iterator[tuple[Network, float]]:
             on_cellular, cellular_s = next(cellular)
 
 
+def repeated_logs(path: str, until_s: float) -> str:
+    """Return a sentence about the logs of a file that end before a time and are repeated; empty if none is."""
+    rows = rows_of(path)
+    short = sum(row.end_s < until_s for row in rows)
+    if not short:
+        return ""
+    return f"{short} of the {len(rows)} logs in {path} are shorter than the run of {until_s / 86_400:.1f} days and are repeated"
+
+
 class LoggedCharge:
     """The battery readings of one row, going round its span; a reading holds until the next one."""
 
@@ -177,7 +186,9 @@ class LoggedCharge:
         later = ahead[ahead > index]
         if not len(later):
             rounds += 1
-        return float(self._begin_s + rounds * self._span_s + self._times_s[later[0] if len(later) else ahead[0]])
+        return float(
+            self._begin_s + rounds * self._span_s + self._times_s[later[0] if len(later) else ahead[0]]
+        )
 
 
 @lru_cache(maxsize=4096)
@@ -185,7 +196,7 @@ def _logged_charge(path: str, row: int, _changed_ns: int) -> LoggedCharge:
     seen = _row(path, row)
     if not len(seen.levels):
         raise TraceError(
-            path, f"device {seen.name} has no battery readings", "simulate its battery: kind = \"tapered\""
+            path, f"device {seen.name} has no battery readings", 'simulate its battery: kind = "tapered"'
         )
     return LoggedCharge(seen)
 
@@ -193,7 +204,9 @@ def _logged_charge(path: str, row: int, _changed_ns: int) -> LoggedCharge:
 class ReplayBattery(Battery):
     """Replays a measured log's battery readings; what a device works at costs energy but moves no level."""
 
-    path: str = Field(description="an availability file with battery readings, as `fdsim trace import` makes them")
+    path: str = Field(
+        description="an availability file with battery readings, as `fdsim trace import` makes them"
+    )
     assignment: Assignment = Field(default="random", description="which device replays which row")
     row: NonNegativeInt | None = Field(default=None, description="replay this row on every device instead")
     capacity_wh: float = Field(default=15.4, gt=0, le=200, description="energy of the full battery, Wh")

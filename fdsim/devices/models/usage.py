@@ -86,9 +86,7 @@ class Spells(Usage):
     def screen(self, rng: np.random.Generator, phone: Phone) -> Iterator[Switch]:
         """Alternate between looking and not looking."""
         tilt = self.screen_device_ln_sd * float(rng.standard_normal())
-        calm = (
-            Calm(phone, math.log(self.plugged_calm_factor)) if self.plugged_calm_factor != 1.0 else None
-        )
+        calm = Calm(phone, math.log(self.plugged_calm_factor)) if self.plugged_calm_factor != 1.0 else None
         return alternate(self.screen_on, self.screen_off, rng, tilt=tilt, calm=calm)
 
     def charger(self, rng: np.random.Generator, phone: Phone) -> Iterator[Switch]:

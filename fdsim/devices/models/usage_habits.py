@@ -52,7 +52,10 @@ class HabitUsage(Usage):
         default=0.3, description="spread between devices of ln(length) of on and off spells alike"
     )
     asleep_calm_factor: float = Field(
-        default=3.0, gt=0, le=1000, description="screen-off spells are so many times as long while the owner sleeps"
+        default=3.0,
+        gt=0,
+        le=1000,
+        description="screen-off spells are so many times as long while the owner sleeps",
     )
     plugged_calm_factor: float = Field(
         default=2.0, gt=0, le=1000, description="screen-off spells are so many times as long on the charger"
@@ -61,7 +64,8 @@ class HabitUsage(Usage):
         default=1.0, gt=0, le=100, description="screen-on spells are so many times as long on the charger"
     )
     left_on_frac: Frac = Field(
-        default=0.0, description="share of screen sessions in which the screen is left on, or logged as if it were"
+        default=0.0,
+        description="share of screen sessions in which the screen is left on, or logged as if it were",
     )
     left_on: Lengths = Field(
         default=Lengths(median_s=28_800.0, ln_sd=0.5), description="for how long it is left on"

@@ -35,7 +35,10 @@ def phone(name: str = "a", **states: list[list[float]]) -> Observed:
 def test_statistics_of_a_phone_by_hand() -> None:
     """Two days: charging 10–12 h and 34–36 h (interrupted for a minute), idle 0–11 h and 24–35 h, Wi-Fi the first day."""
     seen = phone(
-        charging=[[10, 12], [34, 35], [35 + 1 / 60, 36]], idle=[[0, 11], [24, 35]], wifi=[[0, 24]], cellular=[]
+        charging=[[10, 12], [34, 35], [35 + 1 / 60, 36]],
+        idle=[[0, 11], [24, 35]],
+        wifi=[[0, 24]],
+        cellular=[],
     )
     found = statistics([record(seen)])
     on = (4 - 1 / 60) / 48
@@ -58,7 +61,10 @@ def test_ks_distance() -> None:
 
 def test_a_fleet_fits_itself_and_not_another() -> None:
     fleet = {
-        name: [record(log) for log in fleet_log(DeviceGroup.model_validate({"profile": name, "count": 40}), 3, days=3)]
+        name: [
+            record(log)
+            for log in fleet_log(DeviceGroup.model_validate({"profile": name, "count": 40}), 3, days=3)
+        ]
         for name in ("flash2020", "us_nightly")
     }
     own = goodness(fleet["flash2020"], [fleet["flash2020"]], stream(1), resamples=40)
@@ -84,7 +90,10 @@ def test_halves_are_disjoint_and_alike() -> None:
         ([phone(charging=[[1, 2]], idle=[[1, 2]], wifi=[[1, 2]])] * 4, "4 phones are too few"),
         ([phone(charging=[], idle=[[1, 2]], wifi=[[1, 2]])] * 12, "no phone was ever charging"),
         ([phone(charging=[[1, 2]], idle=[], wifi=[[1, 2]])] * 12, "ever idle: the series is constant"),
-        ([phone(charging=[[0, 48]], idle=[[1, 2]], wifi=[[1, 2]])] * 12, "always charging: the series is constant"),
+        (
+            [phone(charging=[[0, 48]], idle=[[1, 2]], wifi=[[1, 2]])] * 12,
+            "always charging: the series is constant",
+        ),
     ],
 )
 def test_logs_that_cannot_be_fitted_are_refused(phones: list[Observed], problem: str) -> None:

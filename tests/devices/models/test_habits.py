@@ -18,7 +18,9 @@ from fdsim.rng import stream
 from fdsim.testing import StillPhone, check_connectivity, check_usage
 from fdsim.trace import Network
 
-STRICT = Habits(own_sd_h=0, day_sd_h=0, weekend_later_h=0, out_weekday_frac=1, out_weekend_frac=0, out_ln_sd=0)
+STRICT = Habits(
+    own_sd_h=0, day_sd_h=0, weekend_later_h=0, out_weekday_frac=1, out_weekend_frac=0, out_ln_sd=0
+)
 
 
 def test_a_day_of_an_owner_without_whims() -> None:
