@@ -62,6 +62,7 @@ ALL = (
     Knob("P(idle | not charging)", ("usage.screen_on.median_s",), -0.05, 1.0, 3600.0, "odds"),
     Knob("P(idle | not charging)", ("usage.left_on_frac",), -1.5, 1e-4, 0.06, "odds"),
     Knob("P(idle | charging)", ("usage.plugged_on_factor",), -1.0, 0.1, 20.0, "odds"),
+    Knob("leaves within 120 s", ("usage.plugged_calm_factor", "usage.plugged_on_factor"), -0.7, 0.1, 30.0),
     Knob("screen sessions a day", ("usage.screen_off.median_s",), -0.9, 1.0, 3600.0),
     Knob("wifi", ("connectivity.wifi_on.median_s",), 0.8, 10.0, 80_000.0, "odds"),
     Knob("cellular", ("connectivity.cellular_frac",), 0.8, 0.01, 0.99, "odds"),

@@ -40,7 +40,12 @@ BASE: Table = {
         "day_sd_h": 0.8,
         "shared_frac": 0.4,
     },
-    "usage": {"kind": "habits", "out_plug_frac": 0.8, "charge_device_ln_sd": 0.3},
+    "usage": {
+        "kind": "habits",
+        "out_plug_frac": 0.8,
+        "charge_device_ln_sd": 0.3,
+        "plugged_on_factor": 1.2,
+    },
 }
 _PLACES: Table = {
     "kind": "places",
