@@ -1,7 +1,8 @@
 """The errors that fdsim raises deliberately, as one small tree.
 
 `InputError` and its children mean that something the user gave was wrong (exit code 2); `RunError` and its children
-mean that the work itself failed (exit code 1). Anything else that escapes is a bug, in fdsim or in a user's own model.
+mean that the work itself failed (exit code 1; 3 where a run ended and only some of its strategies failed). Anything
+else that escapes is a bug, in fdsim or in a user's own model.
 """
 
 from __future__ import annotations
@@ -53,6 +54,12 @@ class RunError(FdsimError):
 
 class NumericalError(RunError):
     """Training gave NaN or infinity."""
+
+
+class StrategyFailureError(RunError):
+    """The run reached its end, but some of its strategies failed on the way."""
+
+    exit_code = 3
 
 
 class StorageError(RunError):

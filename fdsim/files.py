@@ -150,6 +150,8 @@ class ParquetStream(Generic[Record]):
             with storage_errors(self.path, resumable=self._resumable):
                 self._writer.close()
                 if kind is None:
+                    if SEAL_KEY in (self._schema.metadata or {}):
+                        seal(self._file.waiting)
                     self._file.complete()
         finally:
             self._file.discard()
@@ -173,6 +175,61 @@ def file_hash(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+#: The metadata entry of a Parquet file that carries the hash of its own bytes, and what stands there while it is hashed.
+SEAL_KEY, SEAL_MARK, SEAL_BLANK = b"fdsim_checksum", b"blake2b:", b"0" * 32
+
+
+def seal(path: Path) -> None:
+    """Put the hash of a Parquet file's bytes into its footer, where SEAL_MARK and SEAL_BLANK were written for it."""
+    place = _seal_place(path)
+    if place is None:
+        raise ValueError(f"{path} has no place for a checksum")
+    digest = _sealed_hash(path, place)
+    with open(path, "r+b") as file:
+        file.seek(place)
+        file.write(digest)
+
+
+def seal_broken(path: Path) -> bool:
+    """Whether a Parquet file carries a checksum and its bytes are not those that were written.
+
+    One without a checksum, as other programs write them, is not broken.
+    """
+    place = _seal_place(path)
+    if place is None:
+        return False
+    with open(path, "rb") as file:
+        file.seek(place)
+        return file.read(len(SEAL_BLANK)) != _sealed_hash(path, place)
+
+
+def _seal_place(path: Path) -> int | None:
+    """Return where in the file its checksum is; the footer is the end of a Parquet file, before its length."""
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 8))
+        length = int.from_bytes(file.read(4), "little")
+        if not 0 < length <= size - 8:
+            return None  # nobody can read such a file
+        footer = file.seek(size - 8 - length)
+        found = file.read().rfind(SEAL_MARK)
+    place = footer + found + len(SEAL_MARK)
+    return place if found >= 0 and place + len(SEAL_BLANK) <= size else None
+
+
+def _sealed_hash(path: Path, place: int) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    with open(path, "rb") as file:
+        at = 0
+        while block := file.read(1 << 20):
+            low, high = max(place - at, 0), min(place + len(SEAL_BLANK) - at, len(block))
+            if low < high:
+                block = block[:low] + SEAL_BLANK[: high - low] + block[high:]
+            digest.update(block)
+            at += len(block)
+    return digest.hexdigest().encode()
 
 
 def exchange(one: Path, other: Path) -> bool:

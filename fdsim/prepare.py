@@ -59,8 +59,20 @@ class Prepared:
         return np.full(len(self.indices), 1.0 / len(self.indices))
 
 
-def prepare(scenario: Scenario) -> Prepared:
-    """Divide the data among the clients and compute what a local round costs each of them."""
+@dataclass(frozen=True)
+class Divided:
+    """A scenario's data, divided among its K clients."""
+
+    indices: tuple[np.ndarray, ...]
+    """[K] rows of the training set that each client holds."""
+    true_cluster: np.ndarray | None
+    """[K] cluster of each client's data, where the partition has clusters."""
+    group: np.ndarray
+    """[K] fleet group of each client; zeros without a fleet."""
+
+
+def divide(scenario: Scenario) -> Divided:
+    """Divide the data among the clients."""
     clients = scenario.clients
     labels = scenario.data.labels()
     if clients > len(labels):
@@ -75,15 +87,21 @@ def prepare(scenario: Scenario) -> Prepared:
     else:
         group = np.zeros(clients, dtype=np.int64)
     holds = assign(scenario.coupling, group, division.true_cluster, stream(scenario.seed, "coupling"))
-    indices = tuple(division.indices[shard] for shard in holds)
+    true_cluster = None if division.true_cluster is None else division.true_cluster[holds]
+    return Divided(tuple(division.indices[shard] for shard in holds), true_cluster, group)
+
+
+def prepare(scenario: Scenario) -> Prepared:
+    """Divide the data among the clients and compute what a local round costs each of them."""
+    divided = divide(scenario)
     cost = scenario.net.cost(scenario.data.input_shape, scenario.data.classes)
     model_bytes = cost.parameters * _BYTES_PER_PARAMETER
-    counts = np.array([len(rows) for rows in indices])
+    counts = np.array([len(rows) for rows in divided.indices])
     return Prepared(
         scenario=scenario,
-        indices=indices,
-        true_cluster=None if division.true_cluster is None else division.true_cluster[holds],
-        group=group,
+        indices=divided.indices,
+        true_cluster=divided.true_cluster,
+        group=divided.group,
         workload=Workload(cost, scenario.training.samples_per_round(counts), model_bytes, model_bytes),
     )
 

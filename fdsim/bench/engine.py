@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,8 +20,12 @@ from fdsim.learning.local.batches import BatchStream
 from fdsim.learning.local.samples import Samples
 from fdsim.learning.local.sgd import SgdSettings
 from fdsim.learning.nets.library import CifarCnn, DepthwiseCnn, Mlp, MnistCnn, Net, PflCnn, ResNet
+from fdsim.learning.paths.direct_conv import vector_bits
 from fdsim.learning.paths.execution import ExecutionOptions
 from fdsim.learning.paths.loop import LoopTrainer
+
+#: Times within the first factor of the best are taken for nearly as good, those beyond the second for far worse.
+_NEARLY, _FAR = 1.5, 4.0
 
 
 @dataclass(frozen=True)
@@ -54,13 +60,19 @@ class Timing:
 
     workload: EngineWorkload
     plain_s: float
-    """One round of the plain loop."""
+    """One round of the plain loop, at the better number of threads."""
+    plain_threads: int
+    """How many threads that was."""
+    threads: tuple[int, ...]
+    """Numbers of threads at which the plain loop was nearly as fast: what other simulators deserve to be tried at."""
     engine_s: float
     first_s: float
     """The engine's first round, including all one-time work."""
     gflops: float
     """Of the engine, by torch's own counter: products of forward and backward passes."""
     plan: str
+    convolutions: str
+    """Whose they are: torch's, or those of our own kernel where it supports them."""
 
     @property
     def ratio(self) -> float:
@@ -110,7 +122,7 @@ def one_round(trainer: CohortTrainer, clients: int) -> None:
 
 
 class PlainLoop:
-    """The loop anybody would write: client after client, all of torch's threads on every operator."""
+    """The loop anybody would write: client after client."""
 
     def __init__(self, workload: EngineWorkload, device: torch.device, *, clients: int) -> None:
         self.workload, self.clients = workload, clients
@@ -156,33 +168,130 @@ def counted_flops(workload: EngineWorkload) -> float:
     return float(counter.get_total_flops()) / len(batch) * float(samples)
 
 
+@contextmanager
+def torch_threads(threads: int) -> Iterator[None]:
+    """Give torch's operators a number of threads, for a while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def thread_counts(device: torch.device) -> tuple[int, ...]:
+    """Return the numbers of threads worth trying: one and all on a CPU; an accelerator does not care."""
+    every = torch.get_num_threads()
+    return tuple(sorted({1, every})) if device.type == "cpu" else (every,)
+
+
+def _no_progress(step: str) -> None:
+    return
+
+
 def time_workload(
-    workload: EngineWorkload, acceleration: Acceleration, *, repeats: int, plain_frac: float
+    workload: EngineWorkload,
+    acceleration: Acceleration,
+    *,
+    repeats: int,
+    plain_frac: float,
+    progress: Callable[[str], None] = _no_progress,
 ) -> Timing:
-    """Time engine and plain loop in turn; the plain loop trains only a fraction of the clients, at equal cost each."""
+    """Time engine and plain loop in turn; the plain loop trains only a fraction of the clients, at equal cost each.
+
+    The plain loop runs with one thread and with all of torch's, and the better counts: on small operators or a busy
+    machine the threads' barriers cost more than a second core brings.
+    """
+    progress(f"{workload.name}: first round")
     engine = engine_for(workload, acceleration)
     few = max(1, round(workload.clients * plain_frac))
     plain = PlainLoop(workload, engine.accelerator, clients=few)
     first_s = best_s(lambda: one_round(engine, workload.clients), 1)
-    plain.run()
-    plain_s = engine_s = float("inf")
-    for _ in range(repeats):
-        plain_s = min(plain_s, best_s(plain.run, 1) * workload.clients / few)
+    plain_s: dict[int, float] = {}
+    engine_s = float("inf")
+    with torch_threads(1):
+        plain.run()
+    for repeat in range(1, repeats + 1):
+        for threads in thread_counts(engine.accelerator):
+            # What was far slower at the first try is not tried again: it can take minutes.
+            if repeat > 1 and plain_s[threads] > _FAR * min(plain_s.values()):
+                continue
+            progress(f"{workload.name}: plain loop, threads: {threads}, {repeat} of {repeats}")
+            with torch_threads(threads):
+                took_s = best_s(plain.run, 1) * workload.clients / few
+            plain_s[threads] = min(plain_s.get(threads, took_s), took_s)
+        progress(f"{workload.name}: engine, {repeat} of {repeats}")
         engine_s = min(engine_s, best_s(lambda: one_round(engine, workload.clients), 1))
-    plan = f"{engine.plan.path}, stacks of {engine.plan.stack_size}, {engine.plan.workers} workers"
-    return Timing(workload, plain_s, engine_s, first_s, counted_flops(workload) / engine_s / 1e9, plan)
+    best = min(plain_s, key=lambda threads: plain_s[threads])
+    plan = engine.plan
+    return Timing(
+        workload,
+        plain_s=plain_s[best],
+        plain_threads=best,
+        threads=tuple(threads for threads, took_s in plain_s.items() if took_s <= _NEARLY * plain_s[best]),
+        engine_s=engine_s,
+        first_s=first_s,
+        gflops=counted_flops(workload) / engine_s / 1e9,
+        plan=f"{plan.path}, stacks of {plan.stack_size}, {plan.workers} workers",
+        convolutions="kernel" if plan.direct else "torch",
+    )
 
 
-def matrix_gflops(device: torch.device, repeats: int = 5) -> float:
-    """Measure the accelerator's rate of float32 matrix products."""
+def matrix_gflops(device: torch.device, repeats: int = 10) -> float:
+    """Measure the accelerator's rate of float32 matrix products, at the better number of threads."""
     side = 1024 if device.type == "cpu" else 8192
     left, right = torch.randn(side, side, device=device), torch.randn(side, side, device=device)
 
     def product() -> None:
         (left @ right).sum().item()
 
-    product()
-    return 2.0 * side**3 / best_s(product, repeats) / 1e9
+    best = 0.0
+    for threads in thread_counts(device):
+        with torch_threads(threads):
+            product()
+            best = max(best, 2.0 * side**3 / best_s(product, repeats) / 1e9)
+    return best
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the figures depend on besides the program."""
+
+    accelerator: str
+    cores: int | None
+    load: float | None
+    """Processes that wanted a core in the minute before anything was measured; None where this is not known."""
+    torch_version: str
+    torch_vectors: str
+    """The processor's vector instructions that torch uses."""
+    kernel_vector_bits: int | None
+    """Width of our own kernel's vectors; None where there is no kernel."""
+    matrix_gflops: float
+
+    @classmethod
+    def measured(cls, accelerator: torch.device) -> Machine:
+        """Look at this machine, before anything else is measured."""
+        load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+        return cls(
+            accelerator=_accelerator_name(accelerator),
+            cores=os.cpu_count(),
+            load=load,
+            torch_version=torch.__version__,
+            torch_vectors=torch.backends.cpu.get_cpu_capability(),
+            kernel_vector_bits=vector_bits() if accelerator.type == "cpu" else None,
+            matrix_gflops=matrix_gflops(accelerator),
+        )
+
+    @property
+    def busy(self) -> bool:
+        """Whether others used so much of the machine that the figures are worth little."""
+        return self.load is not None and self.load > 0.25 * (self.cores or 1)
+
+
+def _accelerator_name(accelerator: torch.device) -> str:
+    if accelerator.type == "cuda":
+        return f"{accelerator} ({torch.cuda.get_device_name(accelerator)})"
+    return str(accelerator)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fdsim.bench.engine import EngineWorkload, PlainLoop, Timing, examples_for, shards
+from fdsim.bench.engine import EngineWorkload, PlainLoop, Timing, examples_for, shards, torch_threads
 from fdsim.errors import RunError, ScenarioError
 from fdsim.learning.local.samples import scaled
 
@@ -42,24 +42,74 @@ def _missing(name: str, error: ImportError) -> ScenarioError:
     return ScenarioError("--peers", f"{name} cannot be imported ({error})", "pip install 'fdsim[peers]'")
 
 
-def peer_lines(timings: Sequence[Timing], *, rounds: int, flower_workers: int = 2) -> Iterator[str]:
-    """Time each peer on the engine's workloads and yield a line for each, or the reason why a peer is missing."""
-    flower = functools.partial(time_flower, workers=flower_workers)
-    peers: tuple[tuple[str, str, Callable[..., PeerTiming]], ...] = (
-        ("pfl", "pfl-research {}", time_pfl),
-        ("flwr", f"Flower {{}} on {flower_workers} Ray workers", flower),
+@dataclass(frozen=True)
+class PeerResult:
+    """A peer on one workload, or the reason why it could not be timed."""
+
+    peer: str
+    workload: str = ""
+    timing: PeerTiming | None = None
+    threads: int = 0
+    """At how many threads it was fastest."""
+    engine_s: float = 0.0
+    missing: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times faster the engine is."""
+        return None if self.timing is None else self.timing.round_s / self.engine_s
+
+    @property
+    def line(self) -> str:
+        """The result as a sentence."""
+        if self.timing is None:
+            return self.missing
+        return (
+            f"{self.peer}, {self.workload}: {self.timing.round_s:.3f} s a round, {self.ratio:.2f} times the"
+            f" engine's {self.engine_s:.3f} s; the first {self.timing.first_s:.3f} s; threads: {self.threads}"
+        )
+
+
+def peer_results(
+    timings: Sequence[Timing],
+    *,
+    rounds: int,
+    flower_workers: int = 2,
+    progress: Callable[[str], None] = lambda step: None,
+) -> Iterator[PeerResult]:
+    """Time each peer on the engine's workloads, at each number of threads that suited the plain loop; the best counts.
+
+    For Flower, more than one thread means one worker that has them all.
+    """
+    peers: tuple[tuple[str, str, Callable[[EngineWorkload, int], PeerTiming]], ...] = (
+        ("pfl", "pfl-research {}", lambda workload, threads: _pfl_with(workload, rounds, threads)),
+        (
+            "flwr",
+            f"Flower {{}} on {flower_workers} Ray workers",
+            lambda workload, threads: time_flower(
+                workload, rounds=rounds, workers=flower_workers if threads == 1 else 1, threads=threads
+            ),
+        ),
     )
     for package, label, time_peer in peers:
         try:
             for timing in timings:
-                peer = time_peer(timing.workload, rounds=rounds)
-                yield (
-                    f"{label.format(version(package))}, {timing.workload.name}: {peer.round_s:.3f} s a round,"
-                    f" {peer.round_s / timing.engine_s:.2f} times the engine's {timing.engine_s:.3f} s;"
-                    f" the first {peer.first_s:.3f} s"
+                found: dict[int, PeerTiming] = {}
+                # Flower's workers have one core each, whatever suits a single loop.
+                for threads in sorted({1, *timing.threads}):
+                    progress(f"{timing.workload.name}: {package}, threads: {threads}")
+                    found[threads] = time_peer(timing.workload, threads)
+                best = min(found, key=lambda threads: found[threads].round_s)
+                yield PeerResult(
+                    label.format(version(package)), timing.workload.name, found[best], best, timing.engine_s
                 )
         except ScenarioError as error:
-            yield str(error)
+            yield PeerResult(package, missing=str(error))
+
+
+def _pfl_with(workload: EngineWorkload, rounds: int, threads: int) -> PeerTiming:
+    with torch_threads(threads):
+        return time_pfl(workload, rounds=rounds)
 
 
 def time_pfl(workload: EngineWorkload, *, rounds: int) -> PeerTiming:
@@ -161,13 +211,13 @@ class FlowerRun:
     """The model after the last round."""
 
 
-def time_flower(workload: EngineWorkload, *, rounds: int, workers: int = 2) -> PeerTiming:
+def time_flower(workload: EngineWorkload, *, rounds: int, workers: int = 2, threads: int = 1) -> PeerTiming:
     """Time rounds of a workload in Flower's simulation engine on Ray, all clients in the cohort."""
-    return PeerTiming.between(run_flower(workload, rounds=rounds, workers=workers).times_s)
+    return PeerTiming.between(run_flower(workload, rounds=rounds, workers=workers, threads=threads).times_s)
 
 
-def run_flower(workload: EngineWorkload, *, rounds: int, workers: int = 2) -> FlowerRun:
-    """Run rounds of a workload in Flower, on `workers` workers of one core each.
+def run_flower(workload: EngineWorkload, *, rounds: int, workers: int = 2, threads: int = 1) -> FlowerRun:
+    """Run rounds of a workload in Flower, on `workers` workers of `threads` cores each.
 
     The first round begins when the server is ready and includes the start of Ray and its workers.
     """
@@ -214,16 +264,16 @@ def run_flower(workload: EngineWorkload, *, rounds: int, workers: int = 2) -> Fl
                 grid, ArrayRecord(module.state_dict()), num_rounds=rounds, evaluate_fn=note
             )
 
-        client.train()(functools.partial(_flower_client, workload))
+        client.train()(functools.partial(_flower_client, workload, threads))
         run_simulation(
             server,
             client,
             num_supernodes=workload.clients,
             backend_config={
-                "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+                "client_resources": {"num_cpus": threads, "num_gpus": 0.0},
                 "init_args": {
                     "address": "local",
-                    "num_cpus": workers,
+                    "num_cpus": workers * threads,
                     "log_to_driver": False,
                     "logging_level": "ERROR",
                 },
@@ -238,10 +288,11 @@ def _flower_loop(workload: EngineWorkload) -> PlainLoop:
     return PlainLoop(workload, torch.device("cpu"), clients=workload.clients)
 
 
-def _flower_client(workload: EngineWorkload, message: Any, context: Any) -> Any:
+def _flower_client(workload: EngineWorkload, threads: int, message: Any, context: Any) -> Any:
     """Train one client in a worker, on the batches the engine would give it."""
     from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
+    torch.set_num_threads(threads)
     loop = _flower_loop(workload)
     module = loop.trainer.module
     module.load_state_dict(message.content["arrays"].to_torch_state_dict())

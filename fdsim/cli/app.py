@@ -84,7 +84,7 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line; exit codes: 0 success, 1 the run failed, 2 the input was wrong."""
+    """Run the command line; exit codes: 0 success, 1 the run failed, 2 the input was wrong, 3 a strategy failed."""
     debug = "--debug" in sys.argv or bool(os.environ.get("FDSIM_DEBUG"))
     # --debug may stand anywhere on the line, as people add it to the end of the command that failed.
     arguments = [word for word in sys.argv[1:] if word != "--debug"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -39,12 +41,18 @@ def engine(
         bool, typer.Option(help="Also time pfl-research and Flower, from the extra 'peers'.")
     ] = False,
     flower_workers: Annotated[int, typer.Option(help="Ray workers for Flower, of one core each.", min=1)] = 2,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document instead of a table.")
+    ] = False,
 ) -> None:
-    """Time rounds of training against a plain PyTorch loop and the machine's own matrix products."""
+    """Time rounds of training against a plain PyTorch loop and the machine's own matrix products.
+
+    The plain loop and other simulators get the better of one thread and all threads.
+    """
     from rich.console import Console
-    from rich.table import Table
 
     from fdsim.bench import engine as bench
+    from fdsim.bench.report import EngineReport
     from fdsim.errors import ScenarioError
     from fdsim.learning.config.acceleration import Acceleration
 
@@ -52,52 +60,42 @@ def engine(
     for name in only or []:
         if name not in names:
             raise ScenarioError("--only", f"no workload called '{name}'", f"there is {', '.join(names)}")
-    console, acceleration = Console(), Acceleration(device=device)
-    accelerator = acceleration.accelerators()[0]
-    matrix = bench.matrix_gflops(accelerator)
-    table = Table(
-        title=f"a round on {accelerator}; matrix products run at {matrix:.0f} GFLOP/s", title_justify="left"
-    )
-    for column in (
-        "workload",
-        "plain s",
-        "engine s",
-        "ratio",
-        "bar",
-        "first s",
-        "GFLOP/s",
-        "of products",
-        "plan",
-    ):
-        table.add_column(column)
-    timings = []
-    for workload in bench.WORKLOADS:
-        if only and workload.name not in only:
-            continue
-        timing = bench.time_workload(workload, acceleration, repeats=repeats, plain_frac=plain_frac)
-        timings.append(timing)
-        table.add_row(
-            workload.name,
-            f"{timing.plain_s:.3f}",
-            f"{timing.engine_s:.3f}",
-            f"{timing.ratio:.2f}",
-            f"{workload.bar:g}",
-            f"{timing.first_s:.3f}",
-            f"{timing.gflops:.1f}",
-            f"{timing.gflops / matrix:.0%}",
-            timing.plan,
-        )
-    console.print(table)
-    if scaling:
-        for row in bench.time_scaling(acceleration, repeats=repeats):
-            per_client_ms = row.round_s / row.clients * 1e3
-            console.print(
-                f"{row.clients} clients: {row.round_s:.3f} s a round, {per_client_ms:.2f} ms a client,"
-                f" {row.memory_mb:.0f} MB at most so far"
-            )
-    if peers:
-        from fdsim.bench.peers import peer_lines
+    acceleration = Acceleration(device=device)
+    with _steps() as progress:
+        progress("matrix products")
+        report = EngineReport(bench.Machine.measured(acceleration.accelerators()[0]))
+        for workload in bench.WORKLOADS:
+            if not only or workload.name in only:
+                report.timings.append(
+                    bench.time_workload(
+                        workload, acceleration, repeats=repeats, plain_frac=plain_frac, progress=progress
+                    )
+                )
+        if scaling:
+            progress("scaling: 20 to 500 clients")
+            report.scaling.extend(bench.time_scaling(acceleration, repeats=repeats))
+        if peers:
+            from fdsim.bench.peers import peer_results
 
-        for line in peer_lines(timings, rounds=repeats + 1, flower_workers=flower_workers):
-            # Names of extras stand in brackets, which are not markup.
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            report.peers.extend(
+                peer_results(
+                    report.timings, rounds=repeats + 1, flower_workers=flower_workers, progress=progress
+                )
+            )
+    if as_json:
+        typer.echo(report.as_json())
+    else:
+        report.show(Console())
+
+
+@contextmanager
+def _steps() -> Iterator[Callable[[str], None]]:
+    """Show on stderr what is being measured: one line that changes on a terminal, a line a step elsewhere."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda step: console.print(step, highlight=False, markup=False, soft_wrap=True)
+        return
+    with console.status("") as status:
+        yield status.update

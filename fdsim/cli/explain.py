@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fdsim.cli.options import Overrides, ScenarioFile
+from fdsim.cli.options import NoCode, Overrides, ScenarioFile, trust
 
 
 def explain(
@@ -15,8 +15,9 @@ def explain(
     rounds: Annotated[
         int, typer.Option("--rounds", min=1, help="Rounds of the fleet to simulate for the forecast.")
     ] = 20,
+    no_code: NoCode = False,
 ) -> None:
     """Forecast a scenario's dropout, duration and memory before any training."""
     from fdsim.inspect.explain import explain_scenario
 
-    explain_scenario(scenario, sets or [], rounds)
+    explain_scenario(scenario, sets or [], rounds, code=trust(no_code))

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from fdsim.catalogue import OwnCode
 
 ScenarioFile = Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (TOML).")]
 RunDir = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a key, as in training.batch_size=20."),
+]
+NoCode = Annotated[
+    bool,
+    typer.Option("--no-code", help="Refuse kinds named module:Class, for a scenario that you do not trust."),
 ]
 Device = Annotated[
     str | None,
@@ -21,3 +28,18 @@ RayAddress = Annotated[
     str | None,
     typer.Option("--address", help="Ray cluster: auto, HOST:PORT, ray://HOST:PORT, or local."),
 ]
+
+
+def trust(no_code: bool) -> OwnCode:
+    """Return what becomes of a scenario's `module:Class` kinds: imported, unless --no-code is given."""
+    from fdsim.catalogue import OwnCode
+
+    return OwnCode("refuse") if no_code else OwnCode()
+
+
+def say_own_code() -> None:
+    """Say which modules of the user's own were imported, and from where."""
+    from fdsim.catalogue import own_files
+
+    for name, place in own_files().items():
+        typer.echo(f"code of your own: {name} from {place}")

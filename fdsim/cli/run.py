@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fdsim.cli.options import Device, Overrides, RayAddress, ScenarioFile
-from fdsim.errors import InputError, RunError
+from fdsim.cli.options import Device, NoCode, Overrides, RayAddress, ScenarioFile, say_own_code, trust
+from fdsim.errors import InputError, RunError, StrategyFailureError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,6 +37,7 @@ def run(
     shards: Annotated[
         int | None, typer.Option("--shards", min=1, help="With ray: parts of a cohort trained in parallel.")
     ] = None,
+    no_code: NoCode = False,
 ) -> None:
     """Simulate the fleet, train every strategy on its trace, and print a summary table."""
     from rich.console import Console
@@ -45,9 +46,12 @@ def run(
     from fdsim.progress import Terminal
     from fdsim.run import RunChoices, run_scenario
     from fdsim.scenario import load_scenario
+    from fdsim.telemetry.reader import open_run
 
     choices = RunChoices(resume, force, device, sharding=_sharding(executor, address, shards))
-    loaded = load_scenario(scenario, sets or [])
+    loaded = load_scenario(scenario, sets or [], code=trust(no_code))
+    if resume:
+        say_own_code()
     folder = out or Path("runs") / loaded.name
     console = Console()
     try:
@@ -60,6 +64,12 @@ def run(
         raise type(error)(f"{error}. Once fixed, resume with: {_resuming(scenario, out, sets)}") from error
     print_summary(folder, console)
     _write_report(folder, console)
+    failed = open_run(folder).failed
+    if failed:
+        told = "; ".join(f"{label}: {message}" for label, message in failed.items())
+        raise StrategyFailureError(
+            f"{folder}: {len(failed)} of {len(loaded.strategies)} strategies failed. {told}"
+        )
 
 
 def _resuming(scenario: Path, out: Path | None, sets: list[str] | None) -> str:

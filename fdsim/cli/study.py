@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fdsim.cli.options import Device, RayAddress
+from fdsim.cli.options import Device, NoCode, RayAddress, trust
 
 
 def study(
@@ -39,10 +39,12 @@ def study(
         ),
     ] = None,
     device: Device = None,
+    no_code: NoCode = False,
 ) -> None:
     """Plan and run a study, or resume it, and print the comparison."""
     from rich.console import Console
 
+    from fdsim.catalogue import own_code
     from fdsim.cli.compare import compare_and_show
     from fdsim.cli.run import termination_as_interrupt
     from fdsim.errors import RunError
@@ -54,7 +56,8 @@ def study(
     from fdsim.studies.study_file import load_study
 
     console = Console()
-    plan = plan_study(load_study(file, sets or []))
+    with own_code(trust(no_code)):
+        plan = plan_study(load_study(file, sets or []))
     folder = out or default_folder(plan)
     if dry_run:
         print_plan(plan, folder, console, workers=workers or default_workers(plan))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fdsim.cli.options import Overrides, ScenarioFile
+from fdsim.cli.options import NoCode, Overrides, ScenarioFile, trust
 
 app = typer.Typer(help="Make, import and summarise dropout traces.", no_args_is_help=True)
 
@@ -23,6 +23,7 @@ def make(
             "--reference", help="Simulate by the reference model (devices/reference.py): slow, same trace."
         ),
     ] = False,
+    no_code: NoCode = False,
 ) -> None:
     """Simulate the fleet only and write its trace."""
     from rich.console import Console
@@ -32,7 +33,7 @@ def make(
     from fdsim.run import make_trace
     from fdsim.scenario import load_scenario
 
-    loaded = load_scenario(scenario, sets or [])
+    loaded = load_scenario(scenario, sets or [], code=trust(no_code))
     with Terminal(Console(), loaded.rounds) as progress:
         trace = make_trace(prepare(loaded), out, progress, reference=reference)
     typer.echo(f"{out}: {trace.clients} clients, {trace.rounds} rounds, hash {trace.content_hash}")

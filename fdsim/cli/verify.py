@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fdsim.cli.options import RunDir
+from fdsim.cli.options import RunDir, say_own_code
 
 
 def verify(
@@ -23,6 +23,10 @@ def verify(
         bool,
         typer.Option("--reference", help="Compare the trace with the reference model of the fleet instead."),
     ] = False,
+    code: Annotated[
+        Path | None,
+        typer.Option("--code", metavar="FOLDER", help="Import classes that the scenario names from here."),
+    ] = None,
 ) -> None:
     """Run a run's scenario again and compare every table value by value."""
     from fdsim.errors import InputError, RunError
@@ -35,22 +39,24 @@ def verify(
                 "compares all rounds within its own tolerances",
                 "leave out --quick and --tolerance",
             )
-        _verify_reference(run)
+        _verify_reference(run, code)
         return
-    verdict = verify_run(run, quick=quick, tolerance=tolerance)
+    verdict = verify_run(run, quick=quick, tolerance=tolerance, code=code)
+    say_own_code()
     if verdict.changed:
         typer.echo(f"the environment changed since the run: {', '.join(verdict.changed)}")
     if verdict.difference is not None:
         raise RunError(f"{run}: not the same. {verdict.difference}")
     exactly = "bit by bit" if not tolerance else f"within {tolerance:g}"
-    typer.echo(f"{run}: the same {exactly} over {verdict.rounds} rounds, real time left out")
+    failed = f"; failed, then as now: {', '.join(verdict.failed)}" if verdict.failed else ""
+    typer.echo(f"{run}: the same {exactly} over {verdict.rounds} rounds, real time left out{failed}")
 
 
-def _verify_reference(run: Path) -> None:
+def _verify_reference(run: Path, code: Path | None) -> None:
     from fdsim.errors import RunError
     from fdsim.inspect.reference import verify_reference
 
-    found = verify_reference(run)
+    found = verify_reference(run, code=code)
     if found.difference is not None:
         raise RunError(f"{run}: the trace differs from the reference. {found.difference}")
     typer.echo(

@@ -172,7 +172,12 @@ def _rows(
         same_trace = theirs is not None and bool(
             (mine["trace_hash"].loc[common] == theirs["trace_hash"].loc[common]).all()
         )
-        start = {"arm": arm, "repeats": len(mine), "incomplete": int((~mine["complete"]).sum())}
+        start = {
+            "arm": arm,
+            "repeats": len(mine),
+            "incomplete": int((~mine["complete"]).sum()),
+            "failed": int(mine["failed"].sum()),
+        }
         for measure in QUALITIES:
             rows.append(
                 {

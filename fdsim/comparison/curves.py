@@ -14,7 +14,7 @@ from fdsim.comparison.measures import Curve, curve_of
 from fdsim.errors import RunFolderError
 from fdsim.studies.folder import read_study
 
-_ABOUT = ("strategy", "seed", "trace_hash", "target_accuracy", "folder")
+_ABOUT = ("strategy", "seed", "trace_hash", "target_accuracy", "folder", "failed")
 #: Scenario keys that never distinguish groups: seeds are paired, strategies are the arms.
 _NOT_SETTINGS = ("name", "seed", "strategies", "target_accuracy", "telemetry", "acceleration")
 
@@ -48,7 +48,10 @@ def curves_of(folders: Sequence[Path | str]) -> Curves:
     about: list[dict[str, Any]] = []
     curves: list[Curve] = []
     for source, tables, manifest, rounds in runs:
-        for strategy, rows in rounds.groupby("strategy", sort=False, observed=True):
+        for strategy, facts in manifest["strategies"].items():
+            rows, failed = rounds[rounds["strategy"] == strategy], facts.get("status") == "failed"
+            if rows.empty and not failed:
+                continue
             about.append(
                 {
                     "strategy": str(strategy),
@@ -56,10 +59,13 @@ def curves_of(folders: Sequence[Path | str]) -> Curves:
                     "trace_hash": manifest.get("trace_hash"),
                     "target_accuracy": tables.get("target_accuracy"),
                     "folder": str(source.folder),
+                    "failed": failed,
                     **{key: source.settings.get(key, tables.get(key)) for key in settings},
                 }
             )
             curves.append(curve_of(rows, int(tables["rounds"])))
+    if not curves:
+        raise RunFolderError(", ".join(map(str, folders)), "no run has finished a round yet")
     return Curves(pd.DataFrame(about, columns=[*_ABOUT, *settings]), tuple(curves), settings)
 
 
@@ -81,7 +87,9 @@ def curves_from(
     for values, rows in whole.groupby(keys, sort=False, observed=True, dropna=False):
         first = dict(zip(keys, values, strict=True))
         trace = rows["trace_hash"].iloc[0] if "trace_hash" in rows.columns else None
-        about.append({**first, "trace_hash": trace, "target_accuracy": None, "folder": "rounds table"})
+        about.append(
+            {**first, "trace_hash": trace, "target_accuracy": None, "folder": "rounds table", "failed": False}
+        )
         curves.append(curve_of(rows, rounds_planned))
     return Curves(pd.DataFrame(about, columns=[*_ABOUT, *settings]), tuple(curves), tuple(settings))
 

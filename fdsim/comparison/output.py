@@ -116,7 +116,9 @@ def footnote(comparison: Comparison) -> str:
 
 
 def _repeats(row: Any) -> str:
-    return str(int(row["repeats"])) + (f" ({int(row['incomplete'])} incomplete)" if row["incomplete"] else "")
+    failed, incomplete = int(row["failed"]), int(row["incomplete"] - row["failed"])
+    notes = [f"{failed} failed"] * bool(failed) + [f"{incomplete} incomplete"] * bool(incomplete)
+    return str(int(row["repeats"])) + (f" ({', '.join(notes)})" if notes else "")
 
 
 def _mean_sd(row: Any, digits: int) -> str:

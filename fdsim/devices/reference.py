@@ -81,7 +81,7 @@ class SharedCell:
         return self.capacity_bps / self.members
 
     def join(self, members: int = 1) -> None:
-        """Add a member, or with −1 remove one, and wake the others, since their share has changed."""
+        """Add a member, or with −1 remove one, and wake the others, since the bandwidth of each has changed."""
         self.members += members
         changed, self.changed = self.changed, self.env.event()
         changed.succeed()
@@ -170,7 +170,9 @@ class Device:
             return Cause.crashed
         if self.empty:
             return Cause.battery_empty
-        if phase is not Phase.train or rule.requires_unmetered:  # Training needs no link but for its rule.
+        if (
+            phase is not Phase.train or rule.requires_unmetered
+        ):  # Training needs a link only if the rule does.
             if not self.link.online:
                 return Cause.offline if phase is Phase.check_in else Cause.link_lost
             if self.is_taken(self.link.network.name):
@@ -186,7 +188,7 @@ class Device:
         return None
 
     def follow_link(self, spells: Iterator[Spell]) -> Process:
-        """Go from network to network; the last spell lasts for ever, as with all that follow."""
+        """Go from network to network. In this and every other follow_…, the last spell lasts for ever."""
         for spell in spells:
             self.change(link=spell if spell.online else OFFLINE)
             yield self.env.spell(spell.length_s, Turn.link)
@@ -198,10 +200,10 @@ class Device:
             yield self.env.spell(length_s, Turn.screen) | self.charger_moved
 
     def follow_charger(self, spells: Iterator[Switch]) -> Process:
-        """Plug the charger in and out, which ends a top-up. The battery has aged whenever it goes in."""
+        """Plug the charger in and out, which ends a top-up. A battery is seen to have aged when it goes in."""
         for on, length_s in spells:
             self.change(charger_on=on, topping_up=False)
-            if on:  # What is in the battery stays in it.
+            if on:  # What is in the battery stays in it: full is never below the charge.
                 self.change(full_j=max(self.group.battery.full_j(self.throughput_j), self.charge_j))
             yield self.env.spell(length_s, Turn.charger)
             self.settle()  # The model looks at the charge when it is asked for the next spell.
@@ -219,7 +221,7 @@ class Device:
             reached = self.env.at(self.env.now + after_s, Turn.level)
             happened = yield reached | self.changed
             if reached in happened:
-                self.change(charge_j=level_j, **change)
+                self.change(charge_j=level_j, **change)  # Exactly there, whatever the rounding of `after`.
 
     def next_level(self) -> tuple[float, float, dict[str, bool]]:
         """Return when the charge meets its next level, in s, the level, J, and what of the state changes there."""
@@ -230,6 +232,7 @@ class Device:
         low_j, top_up_j = self.low_soc * full_j, group.usage.top_up_soc * full_j
         above: list[tuple[float, dict[str, bool]]] = []
         if self.empty or charge_j < low_j:
+            # At the low level nothing changes but the obstacle; `changed` wakes a local round to look at it.
             above.append((group.boot_soc * full_j, {"empty": False}) if self.empty else (low_j, {}))
         if self.topping_up:
             above.append((group.usage.top_up_to_soc * full_j, {"topping_up": False}))
@@ -239,6 +242,7 @@ class Device:
         if below[-1][0] < low_j <= charge_j:
             # Just below the level, so that a charge that has risen to it has not fallen through it.
             below.append((math.nextafter(low_j, 0.0), {}))
+        # `below` ascends. The charge goes one way: the time to a level on the other side is infinite.
         nearest = sorted(above, key=lambda level: level[0])[:1] if flow.plugged else []
         for level_j, change in nearest + (below[-1:] if not self.empty else []):
             time_s = group.battery.time_to_level(charge_j, level_j, flow)
@@ -264,7 +268,7 @@ class LocalRound:
         cut_off = device.empty or device.is_taken(device.link.network.name)
         row["soc_start"], row["network"] = device.soc, Network.none if cut_off else device.link.network
         if cause is None:
-            self.free_frac = 1.0 - device.group.compute.load(device.rng)
+            self.free_frac = 1.0 - device.group.compute.load(device.rng)  # Of the processor, all through.
             done_frac, cause = yield from self.race(Phase.download, 8.0 * workload.bytes_down)
             row["bytes_down"] = round(done_frac * workload.bytes_down)
         if cause is None:
@@ -280,12 +284,9 @@ class LocalRound:
         return row
 
     def race(self, phase: Phase, whole: float) -> Generator[simpy.Event, Any, tuple[float, Cause | None]]:
-        """Work through `whole` bits, or units of the compute model, against all that can end it early.
-
-        Return (share done, what ended it or None). The rate is constant until something happens.
-        """
+        """Work through `whole` bits, or units of the compute model; return (fraction done, what ended it or None)."""
         env, device, row = self.env, self.device, self.row
-        cell = self.cells.get(phase) or SharedCell(env, INF)
+        cell = self.cells.get(phase) or SharedCell(env, INF)  # Nobody to share with: training, or no cell.
         start_s, left, hot_s, session, handshake_s = env.now, whole, 0.0, None, 0.0
         cause, done, row["phase"] = None, False, phase
         cell.join()
@@ -303,19 +304,22 @@ class LocalRound:
                 rate, steady_s, work_w = self.pace(phase, hot_s, cell.share_bps)
             if work_w != device.work_w:
                 device.change(work_w=work_w)
-            since_s, done_s = env.now, env.now + handshake_s + left / rate if rate > 0.0 else INF
+            since_s = env.now  # The rate is constant from here until something happens.
+            done_s = since_s + handshake_s + left / rate if rate > 0.0 else INF
             own = env.at(min(done_s, since_s + steady_s, self.deadline_s), Turn.local_round)
             yield own | device.changed | cell.changed | self.closed
             yield env.at(env.now, Turn.local_round)  # Whatever else happens at this instant happens first.
             elapsed_s, done = env.now - since_s, env.now >= done_s - SAME_S
             if lapse is None:
-                row["energy_j"] += elapsed_s * (work_w + device.group.power.idle_w)
+                row["energy_j"] += elapsed_s * (
+                    work_w + device.group.power.idle_w
+                )  # The screen is the owner's.
                 hot_s += elapsed_s
                 shaken_s = min(handshake_s, elapsed_s)
                 handshake_s -= shaken_s
                 left = 0.0 if done else max(0.0, left - rate * (elapsed_s - shaken_s))
             if self.closed.triggered and not (done and phase is Phase.upload):
-                cause = Cause.deadline
+                cause = Cause.deadline  # Too late for a server that has closed, too.
         cell.join(-1)
         row[f"{phase.name}_s"] = env.now - start_s
         return 1.0 - left / whole if whole else float(cause is None), cause
@@ -374,7 +378,7 @@ class Server:
             yield self.env.spell(length_s, Turn.outage)
 
     def select(self, round_index: int) -> list[int]:
-        """Return the clients that are asked, ascending: more than the target where the server over-selects."""
+        """Return the selected clients, ascending: more than the target where the server over-selects."""
         devices, selection = self.devices, self.config.server.selection
         if selection.pool == "eligible":
             devices = [device for device in devices if device.obstacle(Phase.check_in) is None]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fdsim.catalogue import import_also_from
+from fdsim.catalogue import import_also_from, own_folders
 from fdsim.data.in_memory import holding
 from fdsim.distributed.cluster import connect
 from fdsim.prepare import Prepared, prepare
@@ -42,7 +42,7 @@ class ShardActor:
 
         from fdsim.prepare import make_task
 
-        for place in job["import_from"]:
+        for place in reversed(job["import_from"]):
             import_also_from(Path(place))
         torch.set_num_threads(job["threads"])
         scenario = parse_scenario(job["scenario"], "shard")
@@ -98,7 +98,7 @@ def sharded(
         job = {
             "scenario": prepared.scenario.as_tables(),
             # The user's own kinds are found there as here.
-            "import_from": [path or str(Path.cwd()) for path in sys.path],
+            "import_from": [*map(str, own_folders()), *(path or str(Path.cwd()) for path in sys.path)],
             "threads": sharding.threads_per_shard,
             "device": device,
         }

@@ -11,6 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from fdsim.catalogue import OwnCode
 from fdsim.prepare import Prepared, prepare
 from fdsim.progress import Silent
 from fdsim.run import participation_rounds
@@ -18,9 +19,9 @@ from fdsim.scenario import load_scenario
 from fdsim.trace import Cause, Outcome, TraceRound
 
 
-def explain_scenario(path: Path, overrides: list[str], rounds: int) -> None:
+def explain_scenario(path: Path, overrides: list[str], rounds: int, *, code: OwnCode | None = None) -> None:
     """Print what a scenario contains, who drops out of its first rounds, and what the run will take."""
-    prepared = prepare(load_scenario(path, overrides))
+    prepared = prepare(load_scenario(path, overrides, code=code))
     console = Console()
     began_s = time.perf_counter()
     trace = list(islice(participation_rounds(prepared, Silent()), rounds))

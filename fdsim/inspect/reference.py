@@ -101,9 +101,9 @@ def compare_with_reference(
     return comparison
 
 
-def verify_reference(path: Path | str) -> ReferenceComparison:
-    """Simulate a run's fleet by the reference model and compare the run's trace with it."""
-    from fdsim.inspect.verify import check_hashes
+def verify_reference(path: Path | str, *, code: Path | None = None) -> ReferenceComparison:
+    """Simulate a run's fleet by the reference model and compare the run's trace with it; `code` as in `verify_run`."""
+    from fdsim.inspect.verify import check_hashes, trusted_scenario
     from fdsim.prepare import prepare
     from fdsim.run import reference_rounds
     from fdsim.telemetry.reader import open_run
@@ -111,5 +111,5 @@ def verify_reference(path: Path | str) -> ReferenceComparison:
     run = open_run(path)
     check_hashes(run)
     return compare_with_reference(
-        open_trace(run.path / "trace.parquet"), reference_rounds(prepare(run.scenario))
+        open_trace(run.path / "trace.parquet"), reference_rounds(prepare(trusted_scenario(run, code)))
     )

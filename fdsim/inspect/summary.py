@@ -136,8 +136,10 @@ def print_summary(folder: Path, console: Console) -> None:
     import fdsim
 
     run = fdsim.open_run(folder)
-    summary = summarise(run.rounds, run.trace, run.scenario.target_accuracy)
-    console.print(summary_table(summary, f"{run.scenario.name}, seed {run.scenario.seed}"))
+    summary = summarise(run.rounds, run.trace, run.tables.get("target_accuracy"))
+    console.print(summary_table(summary, f"{run.manifest['name']}, seed {run.manifest['seed']}"))
+    for label, message in run.failed.items():
+        console.print(f"{label} failed: {message}", markup=False, highlight=False, soft_wrap=True)
     console.print(dropout_line(summary), markup=False, highlight=False, soft_wrap=True)
     console.print(
         f'read it with pandas: pd.read_parquet("{folder}/rounds")',

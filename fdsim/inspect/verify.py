@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from fdsim.errors import RunFolderError
-from fdsim.telemetry.manifest import versions
+from fdsim.catalogue import OwnCode, own_kinds
+from fdsim.errors import InputError, RunFolderError
+from fdsim.scenario import Scenario, hash_of, load_scenario
+from fdsim.telemetry.manifest import ENDED, versions
 from fdsim.telemetry.reader import Run, open_run
 from fdsim.telemetry.rows import clients_table, rounds_table, similarity_table
 from fdsim.telemetry.schema import TABLES
@@ -66,6 +68,8 @@ class Verdict:
     difference: Difference | None
     changed: tuple[str, ...]
     """What changed in the environment since the run: 'torch 2.7 → 2.8'."""
+    failed: tuple[str, ...] = ()
+    """The strategies that failed in the run."""
 
 
 def first_difference(
@@ -136,7 +140,7 @@ def compare_runs(recorded: Run, again: Run, *, tolerance: float = 0.0) -> Differ
     for table in ("rounds", "clients", "similarity"):
         if found is None:
             one, other = recorded.read(table), again.read(table)
-            if recorded.status != "complete":
+            if recorded.status not in ENDED:
                 other = _as_far_as(one, other)
             found = first_difference(table, one, other, tolerance=tolerance)
     return found
@@ -147,21 +151,47 @@ def _as_far_as(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     return other[other["round"] <= other["strategy"].map(last).astype(float)].reset_index(drop=True)
 
 
-def verify_run(path: Path | str, *, quick: bool = False, tolerance: float = 0.0) -> Verdict:
-    """Run a run's scenario again and compare; `quick` checks all hashes and the first rounds only."""
+def verify_run(
+    path: Path | str, *, quick: bool = False, tolerance: float = 0.0, code: Path | None = None
+) -> Verdict:
+    """Run a run's scenario again and compare; `quick` checks all hashes and the first rounds only.
+
+    `code` is the folder that classes which the scenario names as `module:Class` are imported from.
+    """
     run = open_run(path)
     check_hashes(run)
+    scenario = trusted_scenario(run, code)
     if quick:
-        rounds, found = _compare_first_rounds(run, tolerance)
+        rounds, found = _compare_first_rounds(run, scenario, tolerance)
     else:
-        rounds, found = int(run.manifest["rounds"]), _compare_all(run, tolerance)
-    return Verdict(rounds, found, tuple(_changed(run)))
+        rounds, found = int(run.manifest["rounds"]), _compare_all(run, scenario, tolerance)
+    return Verdict(rounds, found, tuple(_changed(run)), tuple(run.failed))
+
+
+def trusted_scenario(run: Run, code: Path | None) -> Scenario:
+    """Return a run's scenario to run it again, with the classes that it names imported from `code` alone.
+
+    A run folder is data. Whoever wants the code it names to be run says where that code is.
+    """
+    path = run.path / "scenario.toml"
+    named = own_kinds(run.tables)
+    if not named:
+        return run.scenario
+    if code is None:
+        raise RunFolderError(
+            str(path),
+            f"names code of its own, '{named[0]}', and a run folder is not trusted to say where it is",
+            "give the folder of your module with --code FOLDER",
+        )
+    if not code.is_dir():
+        raise InputError("--code", f"there is no folder '{code}'", "give the folder that your module is in")
+    return load_scenario(path, code=OwnCode("import", code))
 
 
 def check_hashes(run: Run) -> None:
     """Raise an error that names the file which changed since it was written: scenario, trace, events, any part."""
     manifest = run.manifest
-    if run.scenario.content_hash != manifest["scenario_hash"]:
+    if hash_of(run.tables) != manifest["scenario_hash"]:
         raise RunFolderError(
             str(run.path / "scenario.toml"),
             "the scenario is not the one that the run used",
@@ -180,23 +210,21 @@ def _changed(run: Run) -> Iterator[str]:
             yield f"{package} {before.get(package)} → {after.get(package)}"
 
 
-def _compare_all(run: Run, tolerance: float) -> Difference | None:
+def _compare_all(run: Run, scenario: Scenario, tolerance: float) -> Difference | None:
     from fdsim.run import RunChoices, run_scenario
 
     with tempfile.TemporaryDirectory(prefix="fdsim-verify-") as folder:
-        again = run_scenario(
-            run.scenario, Path(folder) / "again", RunChoices(device=run.manifest["accelerator"])
-        )
+        again = run_scenario(scenario, Path(folder) / "again", RunChoices(device=run.manifest["accelerator"]))
         return compare_runs(run, open_run(again), tolerance=tolerance)
 
 
-def _compare_first_rounds(run: Run, tolerance: float) -> tuple[int, Difference | None]:
+def _compare_first_rounds(run: Run, scenario: Scenario, tolerance: float) -> tuple[int, Difference | None]:
     from fdsim.prepare import prepare
     from fdsim.progress import Silent
     from fdsim.run import participation_rounds
     from fdsim.trace import open_trace, to_table
 
-    prepared = prepare(run.scenario)
+    prepared = prepare(scenario)
     rounds = min(QUICK_ROUNDS, int(run.manifest["rounds"]))
     again = to_table(islice(participation_rounds(prepared, Silent()), rounds)).to_pandas()
     found = first_difference("trace", run.read("trace", rounds=(0, rounds - 1)), again, tolerance=tolerance)
@@ -207,7 +235,7 @@ def _compare_first_rounds(run: Run, tolerance: float) -> tuple[int, Difference |
 
     task = make_task(prepared, device=run.manifest["accelerator"])
     trace = open_trace(run.path / "trace.parquet")
-    for strategy in run.scenario.strategies:
+    for strategy in scenario.strategies:
         results = list(islice(learn(strategy, task, trace, begin(strategy, task)), rounds))
         rows = _Rows(
             [r.row for r in results],
@@ -238,7 +266,7 @@ def _compare_rows(run: Run, label: str, rows: _Rows, tolerance: float) -> Differ
             continue
         recorded = run.read(table, rounds=(0, len(rows.rounds) - 1), strategy=label)
         shown = again.to_pandas().assign(strategy=label)
-        if run.status != "complete":
+        if run.status not in ENDED:
             shown = _as_far_as(recorded, shown)
         found = first_difference(table, recorded, shown, tolerance=tolerance)
         if found is not None:

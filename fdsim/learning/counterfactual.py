@@ -14,7 +14,17 @@ import torch
 from torch import Tensor
 
 from fdsim.learning.trainer import Chunk
-from fdsim.strategies.base import MEAN, STORED, STORED_ON_MEAN, ZERO, Blend, Cohort, Strategy, renormalised
+from fdsim.strategies.base import (
+    LEFT_OUT,
+    MEAN,
+    STORED,
+    STORED_ON_MEAN,
+    ZERO,
+    Blend,
+    Cohort,
+    Strategy,
+    renormalised,
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,12 @@ class Counterfactual:
         self._mean = torch.zeros_like(cohort.params)
         self._wanted = {code for code in self._stand_in.values() if code >= 0} | set(cohort.partial.tolist())
         self._substitutes: dict[int, Tensor] = {}
+        self._mixture = None if blend is None else blend.mixture
+        self._mixed: Tensor | None = None
+        if self._mixture is not None:
+            parts = torch.as_tensor(self._mixture[:, -1:]).to(cohort.params)
+            self._mixed = parts * strategy.stored(state, cohort, cohort.missing)
+            return
         stored = [c for c, code in self._stand_in.items() if code in (STORED, STORED_ON_MEAN)]
         if stored:
             # Asked for now: what is stored changes as updates stream by.
@@ -62,6 +78,8 @@ class Counterfactual:
             self._true_update, np.where(is_partial, 0.0, self._cohort.client_weight[clients]), updates
         )
         add_weighted_(self._mean, self._mean_weights[positions], updates)
+        if self._mixture is not None and self._mixed is not None:
+            self._mixed.addmm_(torch.as_tensor(self._mixture[:, positions]).to(updates), updates)
         for place, client in enumerate(clients.tolist()):
             if client in self._wanted:
                 # A copy: a view would keep the whole chunk alive.
@@ -69,6 +87,8 @@ class Counterfactual:
 
     def _substitute(self, client: int, update: Tensor) -> Tensor:
         code = self._stand_in.get(client)
+        if self._mixed is not None and code is not None and code != LEFT_OUT:
+            return self._mixed[int(np.searchsorted(self._cohort.missing, client))]
         if code is None or code == STORED:  # None: its own unfinished work was taken
             return self._substitutes[client]
         if code >= 0:

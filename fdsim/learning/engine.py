@@ -144,9 +144,8 @@ def _conclude(
     with watch.on("blend"):
         if outcome.blend is not None:
             scores = None if outcome.pair_scores is None else outcome.pair_scores.scores
-            learner.strategy_state = strategy.after_round(
-                learner.strategy_state, outcome.cohort, Feedback(scores, outcome.losses)
-            )
+            feedback = Feedback(scores, outcome.losses, outcome.figures, outcome.learning_rate)
+            learner.strategy_state = strategy.after_round(learner.strategy_state, outcome.cohort, feedback)
             report = strategy.report(learner.strategy_state)
             last = learner.analytics["last_stand_in"]
             figures = friend_figures(strategy, outcome.cohort, outcome.blend, true_cluster, last)

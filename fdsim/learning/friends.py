@@ -55,7 +55,10 @@ def friend_figures(
 
 def _effective_updates(cohort: Cohort, blend: Blend) -> float:
     """Return (Σw)²/Σw² over active and stored updates: n when n of them weigh alike, 1 when one has all the weight."""
-    stored = cohort.client_weight[cohort.missing] * np.isin(blend.stand_in, (STORED, STORED_ON_MEAN))
+    parts = np.isin(blend.stand_in, (STORED, STORED_ON_MEAN))
+    if blend.mixture is not None:
+        parts = blend.mixture[:, -1]
+    stored = cohort.client_weight[cohort.missing] * parts
     if (blend.stand_in == STORED).any():
         # Leaving others out has raised the stored updates' weights as it has the active ones'.
         stored = stored * blend.weights.sum() / cohort.client_weight[cohort.active].sum()

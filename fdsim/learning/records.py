@@ -53,38 +53,45 @@ def round_row(
 def client_rows(
     outcome: RoundOutcome, evaluation: Evaluation | None, true_cluster: np.ndarray | None
 ) -> ClientRows:
-    """Make the round's rows of the clients table, one per client."""
+    """Make the round's rows of the clients table, one per client that the trace lists."""
     trace_round, cohort, blend = outcome.trace_round, outcome.cohort, outcome.blend
-    clients = trace_round.clients
+    listed = trace_round.listed
+    clients = len(listed)
+    active, missing = np.searchsorted(listed, cohort.active), np.searchsorted(listed, cohort.missing)
     stand_in, substitute = np.full(clients, -1), np.full(clients, -1)
     stood_in_for, weight = np.zeros(clients, dtype=np.int64), np.zeros(clients)
-    similarity, train_loss, test_accuracy, error, cosine = np.full((5, clients), np.nan)
+    similarity, train_loss, test_accuracy, error, cosine, predicted = np.full((6, clients), np.nan)
     if blend is not None:
         single = blend.stand_in >= 0
-        stand_in[cohort.missing[single]] = blend.stand_in[single]
+        stand_in[missing[single]] = blend.stand_in[single]
         # Codes below zero in a blend are the words of `Substitute`, counted from its second.
-        substitute[cohort.missing] = np.where(single, Substitute.client, -blend.stand_in)
-        stood_in_for += np.bincount(blend.stand_in[single], minlength=clients)
-        similarity[cohort.missing] = blend.similarity
-        weight[cohort.active] = blend.weights
-        train_loss[cohort.active] = outcome.losses
+        substitute[missing] = np.where(single, Substitute.client, -blend.stand_in)
+        stood_in_for += np.bincount(np.searchsorted(listed, blend.stand_in[single]), minlength=clients)
+        similarity[missing] = blend.similarity
+        if blend.predicted_error is not None:
+            predicted[missing] = blend.predicted_error
+        weight[active] = blend.weights
+        train_loss[active] = outcome.losses
     if outcome.substitution_error is not None:
-        error[outcome.substitution_error.clients] = outcome.substitution_error.squared
-        cosine[outcome.substitution_error.clients] = outcome.substitution_error.cosine
+        measured = np.searchsorted(listed, outcome.substitution_error.clients)
+        error[measured] = outcome.substitution_error.squared
+        cosine[measured] = outcome.substitution_error.cosine
     return ClientRows(
         round=trace_round.round,
-        outcome=trace_round.outcome,
-        cause=trace_round.cause,
+        client=listed,
+        outcome=trace_round.outcome[listed],
+        cause=trace_round.cause[listed],
         stand_in=stand_in,
         substitute=substitute,
         similarity=similarity,
         stood_in_for=stood_in_for,
         weight=weight,
-        test_accuracy=test_accuracy if evaluation is None else evaluation.per_client,
+        test_accuracy=test_accuracy if evaluation is None else evaluation.per_client[listed],
         train_loss=train_loss,
         substitution_error=error,
         substitution_cosine=cosine,
-        true_cluster=np.full(clients, -1) if true_cluster is None else true_cluster,
+        predicted_error=predicted,
+        true_cluster=np.full(clients, -1) if true_cluster is None else true_cluster[listed],
     )
 
 

@@ -35,6 +35,9 @@ class RoundOutcome:
     update_norm: float
     losses: np.ndarray
     """[S] mean training loss of each active client."""
+    figures: np.ndarray | None
+    """[S, n] what the strategy returned when it stored updates."""
+    learning_rate: float
     pair_scores: PairScores | None
     pairs_multiplied: int
     substitution_error: SubstitutionError | None
@@ -114,9 +117,11 @@ class Round:
         # Waiting belongs to training, which is what the accelerator is busy with.
         with self.watch.on("train"):
             host = _fetch(tensors)
-        losses, update_norm = np.empty(0), float(host["update_norm"][0])
+        losses, figures, update_norm = np.empty(0), None, float(host["update_norm"][0])
         if "losses" in host:
-            losses = host["losses"][np.argsort(np.concatenate(self._order))]
+            order = np.argsort(np.concatenate(self._order))
+            losses = host["losses"][order]
+            figures = host["figures"][order] if "figures" in host else None
         _check_finite(cohort, losses, update_norm)
         scores = None
         if "products" in host:
@@ -131,6 +136,8 @@ class Round:
             update=self._update,
             update_norm=update_norm,
             losses=losses,
+            figures=figures,
+            learning_rate=learning_rate,
             pair_scores=scores,
             pairs_multiplied=0 if self._comparer is None or self._blend is None else self._comparer.pairs,
             substitution_error=None if counterfactual is None else counterfactual.error(host),
@@ -156,6 +163,7 @@ class Round:
                 cohort.params, cohort.active, cohort.round_index, work_frac=cohort.work_frac
             )
         losses: list[Tensor] = []
+        figures: list[Tensor] = []
         received: Iterator[Chunk | Digest] = self.watch.over("train", chunks)
         for chunk in received:
             positions = np.searchsorted(cohort.active, chunk.clients)
@@ -172,7 +180,9 @@ class Round:
                 if comparer is not None:
                     comparer.add(positions, chunk.updates)
                 if self._strategy.stores:
-                    self._strategy.store(self._state, cohort, chunk.clients, chunk.updates)
+                    stored = self._strategy.store(self._state, cohort, chunk.clients, chunk.updates)
+                    if stored is not None:
+                        figures.append(stored)
             if self._counterfactual is not None:
                 with self.watch.on("analytics"):
                     self._counterfactual.add(positions, chunk)
@@ -180,6 +190,8 @@ class Round:
             if blend.correction is not None:
                 self._update += blend.correction
             tensors = {"losses": torch.cat(losses)}
+            if figures:
+                tensors["figures"] = torch.cat(figures)
             return tensors if comparer is None else tensors | {"products": comparer.products()}
 
 

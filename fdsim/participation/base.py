@@ -44,7 +44,11 @@ class Participation(Component):
 
 
 class MaskedParticipation(Participation):
-    """A participation process that only yields who is active; every client is selected in every round."""
+    """A participation process that only yields who would be active; all clients are selected, or some at random."""
+
+    clients_per_round: PositiveInt | None = Field(
+        None, description="clients selected in each round, at random; all if not set"
+    )
 
     @abstractmethod
     def masks(self, setting: ParticipationSetting, rng: np.random.Generator) -> Iterator[np.ndarray]:
@@ -53,5 +57,11 @@ class MaskedParticipation(Participation):
     def rounds(self, setting: ParticipationSetting) -> Iterator[TraceRound]:
         """Turn the masks into rounds."""
         masks = self.masks(setting, stream(setting.seed, "participation"))
+        selected: np.ndarray | None = None
         for round_index in range(setting.rounds):
-            yield plain_round(round_index, next(masks), setting.round_interval_s, Cause.scripted)
+            if self.clients_per_round is not None and self.clients_per_round < self.client_count:
+                rng = stream(setting.seed, "selection", round_index)
+                selected = np.sort(rng.choice(self.client_count, self.clients_per_round, replace=False))
+            yield plain_round(
+                round_index, next(masks), setting.round_interval_s, Cause.scripted, selected=selected
+            )

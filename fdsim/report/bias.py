@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fdsim.data.coupling import mutual_information
-from fdsim.errors import FdsimError
+from fdsim.errors import DataError, FdsimError
 from fdsim.report.data import RunData
 from fdsim.report.figure import Figure, Remark, plot_text, rounded
 
@@ -44,13 +44,17 @@ def groupings(data: RunData) -> tuple[list[Grouping], str]:
 
 def _label_counts(data: RunData) -> np.ndarray:
     """Count each client's samples by label [K, classes], dividing the data as the run did."""
-    from fdsim.prepare import prepare
+    from fdsim.catalogue import own_kinds
+    from fdsim.prepare import divide
 
     scenario = data.run.scenario
+    own = own_kinds(scenario.data.model_dump(mode="json"))
+    if own:
+        raise DataError("data", f"'{own[0]}' is code of its own, which a report never imports")
     labels = scenario.data.labels()
     classes = int(labels.max()) + 1
     return np.stack(
-        [np.bincount(labels[rows], minlength=classes) for rows in prepare(scenario).indices]
+        [np.bincount(labels[rows], minlength=classes) for rows in divide(scenario).indices]
     ).astype(float)
 
 
@@ -150,7 +154,8 @@ def _client_accuracy(data: RunData, label: str) -> np.ndarray | None:
     clients = data.run.read(
         "clients", columns=["client", "test_accuracy"], rounds=(last, last), strategy=label
     )
-    if len(clients) == 0:
+    # Of very many clients only the selected have a row, which say nothing of the others.
+    if len(clients) == 0 or (data.trace is not None and len(clients) < data.trace.clients):
         return None
     seen = np.asarray(clients.sort_values("client")["test_accuracy"], dtype=np.float64)
     return None if np.isnan(seen).any() else seen

@@ -10,6 +10,7 @@ import pandas as pd
 from fdsim.inspect.summary import RunSummary, StrategySummary, summarise
 from fdsim.report.data import RunData, strategy_kinds
 from fdsim.report.figure import Table, Tile
+from fdsim.telemetry.manifest import ENDED
 from fdsim.trace import Cause
 
 _CAUSES_NAMED = 3
@@ -46,7 +47,7 @@ def status_sentence(data: RunData) -> str:
         for label, facts in manifest["strategies"].items()
         if facts.get("status") == "failed"
     ]
-    if data.run.status == "complete":
+    if data.run.status in ENDED:
         return ("Not every strategy reached the end: " + "; ".join(failed)) if failed else ""
     done = [f"{label} {len(data.of(label))} of {planned}" for label in data.strategies]
     state = {"running": "is still running", "interrupted": "was interrupted", "failed": "failed"}

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import tomli_w
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError, model_validator
 
-from fdsim.catalogue import Chosen, Table, import_also_from
+from fdsim.catalogue import Chosen, OwnCode, PlainName, Table, import_also_from, own_code
 from fdsim.data.coupling import Coupling
 from fdsim.data.datasets import DataSource
 from fdsim.devices.config.fleet import DeviceGroup
@@ -36,7 +36,7 @@ from fdsim.telemetry.config import Telemetry
 class Scenario(Table):
     """One run: a fleet (or another source of participation), a learning task, and the strategies to compare on it."""
 
-    name: str = Field(min_length=1, max_length=100, description="names the run folder, runs/<name>")
+    name: PlainName = Field(min_length=1, max_length=100, description="names the run folder, runs/<name>")
     seed: NonNegativeInt = Field(default=0, description="every random stream of the run is derived from it")
     rounds: PositiveInt
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = Field(
@@ -105,15 +105,23 @@ def hash_of(value: Any) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> Scenario:
-    """Read a scenario file, its `extends` chain and `key=value` overrides."""
+def load_scenario(
+    path: Path | str, overrides: Sequence[str] = (), *, code: OwnCode | None = None
+) -> Scenario:
+    """Read a scenario file, its `extends` chain and `key=value` overrides.
+
+    `code` says what becomes of kinds named `module:Class`; by default they are imported, from beside the file, the
+    current folder or an installed package.
+    """
     path = Path(path)
     layers = read_layers(path)
-    # Kinds of the user's own may be beside the scenario; a worker may import them later.
-    import_also_from(path.resolve().parent)
+    if code is None or code == OwnCode():
+        # Kinds of the user's own may be beside the scenario; a worker may import them later.
+        import_also_from(path.resolve().parent)
     tables = override(layers.tables, overrides)
     try:
-        return Scenario.model_validate(tables)
+        with own_code(code):
+            return Scenario.model_validate(tables)
     except ValidationError as error:
         raise scenario_error(error, Scenario, layers, overrides) from None
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from fdsim.catalogue import Component
+from fdsim.catalogue import Component, PlainName
 
 if TYPE_CHECKING:
     import torch
@@ -76,7 +76,12 @@ class Cohort:
 
 @dataclass(frozen=True)
 class Blend:
-    """What a strategy returns: a weight per received update [S], a substitute per missing client [M]."""
+    """What a strategy returns: a weight per received update [S], a substitute per missing client [M].
+
+    The two must agree: `weights` are the active clients' own weights plus what `stand_in` (or `mixture`) puts on them,
+    since the counterfactual measures each missing client's error by its substitute. `substituted` and `renormalised`
+    below work the weights out; where no code says what represents a client, give `mixture`.
+    """
 
     weights: np.ndarray
     stand_in: np.ndarray
@@ -85,6 +90,11 @@ class Blend:
     """[M] the score by which the stand-in was chosen; NaN for none."""
     correction: torch.Tensor | None = None
     """[P] added to the weighted sum."""
+    mixture: np.ndarray | None = None
+    """[M, S + 1] where substitutes are mixtures: the part of each received update, and last of what is stored for
+    the client itself, in each; `stand_in` then names the largest part. None where `stand_in` says it all."""
+    predicted_error: np.ndarray | None = None
+    """[M] ‖Δ̃ − Δ‖² that the strategy expects of each substitute, in the paper's units; NaN where unknown."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +115,10 @@ class Feedback:
     """[S, S] scores of the pairs that `Strategy.pairs` asked for, NaN elsewhere; None unless `compares`."""
     losses: np.ndarray | None = None
     """[S] mean training losses."""
+    figures: np.ndarray | None = None
+    """[S, n] what `Strategy.store` returned, a row per client."""
+    learning_rate: float = 1.0
+    """η_L of the round; an update divided by it is in the paper's units."""
 
 
 class Strategy(Component):
@@ -113,21 +127,29 @@ class Strategy(Component):
     family: ClassVar[str] = "strategy"
     #: The engine also trains the missing clients and passes their updates on as if they had been received.
     trains_missing: ClassVar[bool] = False
-    #: The engine computes similarities of received updates for `after_round`.
-    compares: ClassVar[bool] = False
-    #: The engine passes every chunk of received updates to `store`.
-    stores: ClassVar[bool] = False
-    #: The code in `Blend.stand_in` that means "no stand-in was found"; None when the rule cannot fail.
+    #: The code in `Blend.stand_in` that means "no stand-in was found", counted in the column fallback_frac; None when
+    #: the rule cannot fail.
     fallback: ClassVar[int | None] = None
-    #: Missing clients are represented by single clients, whose friendship can be checked.
+    #: Missing clients are represented by single clients, whose friendship can be checked: columns friend_hit_frac,
+    #: friend_stable_frac and stand_ins_max.
     befriends: ClassVar[bool] = False
 
-    name: str = Field("", description="Name in the run's tables; the kind if empty.")
+    name: PlainName = Field("", max_length=100, description="Name in the run's tables; the kind if empty.")
 
     @property
     def label(self) -> str:
         """The name the run's tables use: `name` if given, else the kind."""
         return self.name or self.kind.rsplit(":", 1)[-1]
+
+    @property
+    def compares(self) -> bool:
+        """Whether the engine computes similarities of received updates for `after_round`."""
+        return False
+
+    @property
+    def stores(self) -> bool:
+        """Whether the engine passes every chunk of received updates to `store`."""
+        return False
 
     @property
     def takes_partial(self) -> bool:
@@ -154,11 +176,21 @@ class Strategy(Component):
         """Return the [S, S] mask of pairs worth comparing; None means all of them."""
         return None
 
-    def store(self, state: State, cohort: Cohort, clients: np.ndarray, updates: torch.Tensor) -> None:
-        """Take a chunk of received updates [C, P] when `stores` is set; changes `state` in place."""
+    def store(
+        self, state: State, cohort: Cohort, clients: np.ndarray, updates: torch.Tensor
+    ) -> torch.Tensor | None:
+        """Take a chunk of received updates [C, P] when `stores` is set; changes `state` in place.
+
+        Figures [C, n] that it returns reach the host with the round's one transfer, and `after_round` as
+        `Feedback.figures`. Do not wait for the accelerator here: that would slow down every chunk.
+        """
+        return None
 
     def after_round(self, state: State, cohort: Cohort, feedback: Feedback) -> State:
-        """Take in what the round has shown and return the next state."""
+        """Take in what the round has shown and return the next state, which may be `state` changed in place.
+
+        It is called after every round that had an active client, with that round's losses.
+        """
         return state
 
     def stored(self, state: State, cohort: Cohort, clients: np.ndarray) -> torch.Tensor:

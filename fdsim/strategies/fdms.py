@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -21,7 +21,11 @@ from fdsim.strategies.base import (
     substituted,
 )
 from fdsim.strategies.reduction import Reduction, blank_candidates, eliminate
+from fdsim.strategies.signatures import blank_signatures, enter_signatures, likeness, sketched
 from fdsim.strategies.similarity import Forgetting, Precision, blank_similarity, decoded, record_scores
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Fdms(Strategy):
@@ -31,12 +35,19 @@ class Fdms(Strategy):
     index). R[k] cannot change while k is missing, so φ is known before any training and the aggregate is a
     weighted sum of the received updates. A missing client that was never compared with an active one, or
     whose best score is below `min_similarity`, falls back to Dropout's rule.
+
+    `friends = "signatures"` goes beyond the paper: the score is ½(cos + 1) of two clients' signatures, so that
+    friends need never have met, and K×128 numbers are kept in place of K×K.
     """
 
-    compares: ClassVar[bool] = True
     befriends: ClassVar[bool] = True
     fallback: ClassVar[int | None] = MEAN
 
+    friends: Literal["meetings", "signatures"] = Field(
+        "meetings",
+        description="Find friends by the mean similarity R of updates received in the same rounds, or by "
+        "signatures, which also compare clients that have never met.",
+    )
     similarity: Literal["cosine", "distance"] = Field("cosine", description="½(cos + 1), or −‖Δᵢ − Δⱼ‖.")
     min_similarity: float | None = Field(
         None, description="Clients whose best score is lower fall back to Dropout's rule."
@@ -61,7 +72,22 @@ class Fdms(Strategy):
     def _one_way_to_forget(self) -> Fdms:
         if self.window is not None and self.decay is not None:
             raise ValueError("window and decay are two ways to forget; set only one of them")
+        pairwise = {"similarity", "window", "decay", "reduction", "sketch_dim", "precision"}
+        default = type(self).model_fields
+        given = sorted(name for name in pairwise if getattr(self, name) != default[name].default)
+        if self.friends == "signatures" and given:
+            raise ValueError(
+                f"{given[0]} is about pairs that meet; with friends = 'signatures' no pairs are compared"
+            )
         return self
+
+    @property
+    def compares(self) -> bool:
+        return self.friends == "meetings"
+
+    @property
+    def stores(self) -> bool:
+        return self.friends == "signatures"
 
     @property
     def takes_partial(self) -> bool:
@@ -85,6 +111,8 @@ class Fdms(Strategy):
             )
 
     def start(self, federation: Federation) -> State:
+        if self.friends == "signatures":
+            return blank_signatures(federation)
         bounded = self.similarity == "cosine"
         state = blank_similarity(
             federation.clients, self.precision, bounded=bounded, forgetting=self.forgetting
@@ -94,11 +122,14 @@ class Fdms(Strategy):
         return state | {"rounds": federation.rounds}
 
     def blend(self, state: State, cohort: Cohort) -> Blend:
-        pairs = np.ix_(cohort.missing, cohort.active)
-        usable = state["N"][pairs] > 0
-        if self.reduction is not None:
-            usable &= state["candidates"][pairs]
-        scores = np.where(usable, decoded(state["R"][pairs]), -np.inf)
+        if self.friends == "signatures":
+            scores = np.nan_to_num(0.5 * (likeness(state, cohort.missing, cohort.active) + 1.0), nan=-np.inf)
+        else:
+            pairs = np.ix_(cohort.missing, cohort.active)
+            usable = state["N"][pairs] > 0
+            if self.reduction is not None:
+                usable &= state["candidates"][pairs]
+            scores = np.where(usable, decoded(state["R"][pairs]), -np.inf)
         best = scores.argmax(axis=1)  # the first of equals, and clients ascend
         score = scores[np.arange(len(best)), best]
         found = score >= (-np.inf if self.min_similarity is None else self.min_similarity)
@@ -113,7 +144,14 @@ class Fdms(Strategy):
         # Most of a run passes before the first elimination; None lets the engine take the plain product.
         return None if wanted.sum() == wanted.size - len(wanted) else wanted | wanted.T
 
+    def store(
+        self, state: State, cohort: Cohort, clients: np.ndarray, updates: torch.Tensor
+    ) -> torch.Tensor | None:
+        return sketched(state, updates)
+
     def after_round(self, state: State, cohort: Cohort, feedback: Feedback) -> State:
+        if feedback.figures is not None:
+            enter_signatures(state, cohort.active, feedback.figures)
         if feedback.similarity is None:
             return state
         record_scores(
@@ -124,7 +162,7 @@ class Fdms(Strategy):
         return state
 
     def friendship(self, state: State) -> tuple[np.ndarray, np.ndarray] | None:
-        return decoded(state["R"]), state["N"]
+        return (decoded(state["R"]), state["N"]) if "N" in state else None
 
     def report(self, state: State) -> dict[str, float]:
         if self.reduction is None:

@@ -20,8 +20,8 @@ from fdsim.errors import RunFolderError, StorageError
 from fdsim.files import TEMPORARY, write_whole
 from fdsim.studies.plan import StudyPlan, Trial
 from fdsim.telemetry.lock import LOCK_NAME, RunLock
+from fdsim.telemetry.manifest import ENDED, now
 from fdsim.telemetry.manifest import NAME as RUN_MANIFEST
-from fdsim.telemetry.manifest import now
 
 NAME = "study.json"
 STUDY_VERSION = 1
@@ -111,7 +111,7 @@ class StudyFolder:
         except (OSError, ValueError):
             return False
         same = manifest.get("scenario_hash") == entry["scenario_hash"]
-        return bool(same and manifest.get("status") == "complete")
+        return bool(same and manifest.get("status") in ENDED)
 
     @property
     def traces(self) -> Path:

@@ -26,7 +26,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError, field_validator, model_validator
 
-from fdsim.catalogue import Table, import_also_from, merge
+from fdsim.catalogue import PlainName, Table, import_also_from, merge
 from fdsim.errors import ScenarioError
 from fdsim.scenario.file import Layers, override, read_layers, toml_value
 from fdsim.scenario.problems import scenario_error
@@ -39,7 +39,7 @@ class StudyTable(Table):
     """What varies, how often each variant is repeated, and the resources of one run."""
 
     base: str = ""
-    name: str = Field(
+    name: PlainName = Field(
         default="",
         max_length=100,
         description="names the study folder, studies/<name>; the file's name if not given",
@@ -198,7 +198,7 @@ def load_study(path: Path | str, overrides: Sequence[str] = ()) -> StudyFile:
                 f"'{key}' is swept by [study.{group}], which would overrule it",
                 f"change the sweep itself, as in --set 'study.{group}.{key}=[…]'",
             )
-    for folder in folders:
+    for folder in reversed(folders):
         import_also_from(folder)
     return StudyFile(
         table, override(tables, plain), Layers(tables, tuple(texts)), tuple(folders), tuple(plain)

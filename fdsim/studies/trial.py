@@ -58,7 +58,7 @@ def run_trial(
 ) -> float:
     """Run a trial, or what is left of it, and return its wall time; `scenario` is given where already parsed."""
     began_s = time.perf_counter()
-    for place in job.import_from:
+    for place in reversed(job.import_from):
         import_also_from(Path(place))
     from fdsim.run import RunChoices, run_scenario
     from fdsim.scenario import parse_scenario

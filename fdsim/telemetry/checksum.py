@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fdsim.errors import RunFolderError
+from fdsim.files import SEAL_BLANK as _BLANK
+from fdsim.files import SEAL_KEY as _KEY
+from fdsim.files import SEAL_MARK as _MARK
 
-_KEY = b"fdsim_checksum"
-_MARK = b"blake2b:"
-_BLANK = b"0" * 32
 #: Rows of a row group: filters on the round skip whole groups.
 GROUP_ROWS = 16_384
 

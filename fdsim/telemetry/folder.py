@@ -15,8 +15,8 @@ from fdsim.telemetry.checksum import checksummed_parquet
 from fdsim.telemetry.config import Telemetry
 from fdsim.telemetry.events import EventsWriter
 from fdsim.telemetry.lock import LOCK_NAME, RunLock
+from fdsim.telemetry.manifest import COMPLETE, ENDED, RUN_VERSION, WITH_FAILURES, Manifest, now, versions
 from fdsim.telemetry.manifest import NAME as MANIFEST_NAME
-from fdsim.telemetry.manifest import RUN_VERSION, Manifest, now, versions
 from fdsim.telemetry.parts import part_path
 from fdsim.telemetry.scenario_keys import refuse_change
 from fdsim.telemetry.schema import file_schema
@@ -47,6 +47,7 @@ class RunFolder:
 
     def __init__(self, path: Path, lock: RunLock, manifest: Manifest, telemetry: Telemetry) -> None:
         self.path, self.manifest, self._lock = path, manifest, lock
+        manifest.guard = lock.check
         self._logs = {
             label: StrategyLog(path, label, manifest, telemetry) for label in manifest["strategies"]
         }
@@ -83,7 +84,7 @@ class RunFolder:
             _clear(path, (TEMPORARY,))
             for stray in path.glob(".trace.parquet.*.tmp"):
                 stray.unlink()
-            if manifest["status"] != "complete":
+            if manifest["status"] not in ENDED:
                 manifest.update(status="running", message=None, sessions=[*manifest["sessions"], _session()])
             return cls(path, lock, manifest, scenario.telemetry)
         except BaseException:
@@ -118,7 +119,10 @@ class RunFolder:
         """Mark the run as complete; `wall_s` is the real time since this process started or resumed it."""
         for log in self._logs.values():
             log.merge()
-        self._end("complete", wall_s=wall_s)
+        failed = [
+            label for label, facts in self.manifest["strategies"].items() if facts["status"] == "failed"
+        ]
+        self._end(WITH_FAILURES if failed else COMPLETE, wall_s=wall_s)
         _clear(self.path, (TEMPORARY, "checkpoints"))
 
     def _end(self, status: str, *, wall_s: float | None = None, message: str | None = None) -> None:
@@ -212,7 +216,7 @@ def _exists(path: Path) -> RunFolderError:
         status = Manifest.read(path)["status"]
     except RunFolderError:
         status = "damaged"
-    if status == "complete":
+    if status in ENDED:
         return RunFolderError(
             str(path), "a complete run already exists", "choose another --out, or replace it with --force"
         )

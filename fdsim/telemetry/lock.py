@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fdsim.errors import RunFolderError
+from fdsim.errors import RunFolderError, StorageError
 from fdsim.files import storage_errors
 
 LOCK_NAME = ".lock"
@@ -53,6 +53,20 @@ class RunLock:
             os.ftruncate(handle, 0)
             os.pwrite(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
         self._handle = handle
+
+    def check(self) -> None:
+        """Raise an error when the folder was removed or replaced under the run, and its lock with it."""
+        if self._handle is None:
+            return
+        try:
+            there = os.path.samestat(os.fstat(self._handle), os.stat(self.path))
+        except OSError:
+            there = False
+        if not there:
+            raise StorageError(
+                f"{self.path.parent}: the run folder was removed or replaced while the run was going on. "
+                "Nothing more is written to it; run the scenario again"
+            )
 
     def release(self) -> None:
         """Release the lock."""

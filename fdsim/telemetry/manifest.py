@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -16,6 +16,9 @@ from fdsim.files import TEMPORARY, write_whole
 
 NAME = "run.json"
 RUN_VERSION = 1
+#: The status of a run that has ended; the second says that a strategy failed (diverged, say) and the others were finished.
+COMPLETE, WITH_FAILURES = "complete", "complete with failures"
+ENDED = (COMPLETE, WITH_FAILURES)
 _PACKAGES = (
     "torch",
     "torchvision",
@@ -53,6 +56,8 @@ class Manifest(Mapping[str, Any]):
 
     def __init__(self, folder: Path, facts: dict[str, Any]) -> None:
         self.path, self._facts = folder / NAME, facts
+        #: Called before anything is written; the run's writer makes sure here that the folder is still its own.
+        self.guard: Callable[[], None] = lambda: None
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
@@ -88,6 +93,7 @@ class Manifest(Mapping[str, Any]):
 
     def update(self, **facts: Any) -> None:
         """Change facts and write the file."""
+        self.guard()
         self._facts = {**self._facts, **facts}
         text = json.dumps(self._facts, indent=2, ensure_ascii=False) + "\n"
         write_whole(self.path, text.encode(), temporary=self.path.parent / TEMPORARY)

@@ -17,7 +17,7 @@ from fdsim.files import file_hash
 from fdsim.telemetry.lock import writer_of
 from fdsim.telemetry.manifest import Manifest
 from fdsim.telemetry.parts import Part, part_paths
-from fdsim.telemetry.scenario_keys import read_keys
+from fdsim.telemetry.scenario_keys import flat, read_tables
 from fdsim.telemetry.schema import SCHEMA_VERSION, TABLES, WORDS, Column, arrow_schema
 from fdsim.telemetry.strategy_log import partition
 from fdsim.telemetry.upgrade import conformed, upgraded, version_of
@@ -47,7 +47,7 @@ class Run:
 
     @property
     def status(self) -> str:
-        """running, complete, failed or interrupted; a run whose process has died counts as interrupted."""
+        """running, complete, complete with failures, failed or interrupted, as is a run whose process has died."""
         status = str(self.manifest["status"])
         if status == "running" and writer_of(self.path) is None:
             return "interrupted"
@@ -55,20 +55,35 @@ class Run:
 
     @cached_property
     def scenario(self) -> Scenario:
-        """The fully resolved scenario; classes of your own that it names must be importable."""
+        """The fully resolved scenario; classes of your own that it names are shown as they are, never imported.
+
+        `fdsim.load_scenario(run.path / "scenario.toml")` imports them.
+        """
+        from fdsim.catalogue import OwnCode
         from fdsim.scenario import load_scenario
 
-        return load_scenario(self.path / "scenario.toml")
+        return load_scenario(self.path / "scenario.toml", code=OwnCode("leave"))
+
+    @cached_property
+    def tables(self) -> dict[str, Any]:
+        """The fully resolved scenario as plain TOML tables, read without importing anything it names."""
+        return read_tables(self.path)
 
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The fully resolved scenario as dotted keys, read without importing anything it names."""
-        return read_keys(self.path)
+        return flat(self.tables)
 
     @property
     def strategies(self) -> list[str]:
         """The labels of the strategies, in the scenario's order."""
         return list(self.manifest["strategies"])
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """The strategies that failed, diverged say, each with the reason."""
+        strategies = self.manifest["strategies"].items()
+        return {k: facts.get("message") or "" for k, facts in strategies if facts.get("status") == "failed"}
 
     @property
     def progress(self) -> dict[str, int]:

@@ -31,7 +31,7 @@ def clients_table(rounds: Sequence[ClientRows]) -> pa.Table:
     columns = []
     for column in CLIENT_COLUMNS:
         if column.name == "client":
-            parts = [np.arange(len(r.outcome), dtype=np.int32) for r in rounds]
+            parts = [r.client.astype(np.int32) for r in rounds]
         elif column.name == "round":
             parts = [np.full(len(r.outcome), r.round, dtype=np.int32) for r in rounds]
         else:

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 _MOST_SHOWN = 8
 
 
-def read_keys(folder: Path) -> dict[str, Any]:
-    """Return the scenario of a run as dotted keys, without importing anything it names."""
+def read_tables(folder: Path) -> dict[str, Any]:
+    """Return the scenario of a run as plain tables, without importing anything it names."""
     path = folder / "scenario.toml"
     try:
-        return flat(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise RunFolderError(str(path), f"the file is damaged ({error})") from None
 
 
@@ -28,7 +28,7 @@ def refuse_change(folder: Path, recorded_hash: str, scenario: Scenario) -> None:
     """Raise an error that names the changed keys when the run in `folder` is of another scenario."""
     if recorded_hash == scenario.content_hash:
         return
-    old, new = read_keys(folder), flat(scenario.as_tables())
+    old, new = flat(read_tables(folder)), flat(scenario.as_tables())
     changed = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
     what = ", ".join(f"{key} ({_shown(old, key)} → {_shown(new, key)})" for key in changed[:_MOST_SHOWN])
     if len(changed) > _MOST_SHOWN:

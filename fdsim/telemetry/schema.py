@@ -11,7 +11,7 @@ import pyarrow as pa
 from fdsim.trace import Cause, Outcome
 
 #: Incremented whenever a column is renamed, retyped or added after a release; upgrade.py reads older files.
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 _WORDS = pa.dictionary(pa.int8(), pa.string())
 
 
@@ -36,7 +36,7 @@ class Column:
     since: int = 1
     """The schema version that added the column; files of older versions have null there."""
     nullable: bool = False
-    """Whether an integer may be null: pandas then gets an Int32 or Int64 in place of a float."""
+    """Whether an integer may be null in files of this version: pandas then gets an Int32 or Int64, not a float."""
 
     @property
     def is_wall_time(self) -> bool:
@@ -152,13 +152,21 @@ ROUND_COLUMNS = (
 
 CLIENT_COLUMNS = (
     Column("round", pa.int32(), "round, from 0"),
-    Column("client", pa.int32(), "client, from 0"),
+    Column("client", pa.int32(), "client, from 0; above 100 000 clients one without a row was not selected"),
     Column("outcome", _WORDS, "completed, dropped or not_selected, from the trace"),
     Column("cause", _WORDS, "why it dropped out; null unless dropped"),
     Column(
-        "stand_in", pa.int32(), "client whose update stood in; null where no single client did", nullable=True
+        "stand_in",
+        pa.int32(),
+        "client whose update stood in, or had the largest part; null where no client did",
+        nullable=True,
     ),
-    Column("substitute", _WORDS, "what represented a missing client; null unless it was missing", since=2),
+    Column(
+        "substitute",
+        _WORDS,
+        "what represented a missing client, of a mixture the largest part; null unless it was missing",
+        since=2,
+    ),
     Column("similarity", pa.float32(), "score by which the stand-in was chosen"),
     Column("stood_in_for", pa.int32(), "missing clients this client stood in for", since=2),
     Column(
@@ -181,6 +189,12 @@ CLIENT_COLUMNS = (
         pa.float32(),
         "cosine of Δ̃ and Δ of a missing client; null unless the counterfactual is on",
         since=2,
+    ),
+    Column(
+        "predicted_error",
+        pa.float32(),
+        "‖Δ̃−Δ‖² that the strategy expected of a missing client's substitute; null where it cannot tell",
+        since=4,
     ),
     Column(
         "true_cluster",
@@ -284,9 +298,13 @@ class RoundRow:
 
 @dataclass(frozen=True)
 class ClientRows:
-    """One round of the clients table: arrays over all K clients, codes of fdsim.trace; -1, NaN are null."""
+    """One round of the clients table: arrays over the clients that it lists, codes of fdsim.trace; -1, NaN are null.
+
+    All K clients are listed, or of very many only the selected: see `TraceRound.listed`.
+    """
 
     round: int
+    client: np.ndarray
     outcome: np.ndarray
     cause: np.ndarray
     stand_in: np.ndarray
@@ -298,6 +316,7 @@ class ClientRows:
     train_loss: np.ndarray
     substitution_error: np.ndarray
     substitution_cosine: np.ndarray
+    predicted_error: np.ndarray
     true_cluster: np.ndarray
 
 

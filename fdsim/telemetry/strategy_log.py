@@ -113,6 +113,7 @@ class StrategyLog:
 
     def flush(self) -> None:
         """Write all waiting rows to disk."""
+        self._manifest.guard()
         for name, waiting in self._waiting.items():
             table = self._tables[name]
             # An interrupt may have come after the rows went to disk and before they left this list.

@@ -2,7 +2,7 @@
 
 One Parquet row per interval: device, state, start_s, end_s, in seconds since midnight of the device's first
 day. Battery readings are rows of the state `level`, each lasting until the next one, with their state of charge
-in the column soc. The file's metadata hold each device's observed span, over which replays wrap.
+in the column soc, which is NaN for states. The file's metadata hold each device's observed span, over which replays wrap.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fdsim.errors import TraceError
-from fdsim.files import UnfinishedFile, storage_errors
+from fdsim.files import SEAL_BLANK, SEAL_KEY, SEAL_MARK, UnfinishedFile, seal, seal_broken, storage_errors
 from fdsim.trace.intervals import checked, intersection
 
 #: `available` is for traces that only say whether a device could take part.
@@ -37,6 +37,8 @@ SCHEMA = pa.schema(
 )
 _NO_LEVELS = np.empty((0, 2))
 _KIND = "fdsim_availability"
+#: Times beyond three centuries are in some other unit than seconds.
+MOST_S = 1e10
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,12 @@ def observe(
 ) -> Observed:
     """Make a device's record, raising TraceError if it is inconsistent."""
     begin_s, end_s = span_s
-    if not (np.isfinite(begin_s) and np.isfinite(end_s)):
-        raise TraceError(place, f"the observed span {begin_s}–{end_s} s is not finite")
+    if not (abs(begin_s) <= MOST_S and abs(end_s) <= MOST_S):
+        raise TraceError(
+            place,
+            f"the observed span {begin_s:g}–{end_s:g} s is not within {MOST_S:g} s of midnight",
+            "give times in seconds",
+        )
     if not end_s > begin_s:
         raise TraceError(place, f"the observed span {begin_s:g}–{end_s:g} s is empty")
     if end_s - begin_s < SHORTEST_S:
@@ -141,7 +147,8 @@ def write_availability(path: Path | str, devices: list[Observed], source: str) -
     words = pa.DictionaryArray.from_arrays(
         pa.array(np.repeat(codes, counts).astype(np.int8)), pa.array(list(names_of_states))
     )
-    about = {
+    about: dict[str | bytes, str | bytes] = {
+        SEAL_KEY: SEAL_MARK + SEAL_BLANK,
         "fdsim_kind": _KIND,
         "fdsim_source": source,
         "fdsim_devices": json.dumps([[d.name, d.begin_s, d.end_s, list(d.states)] for d in devices]),
@@ -152,12 +159,21 @@ def write_availability(path: Path | str, devices: list[Observed], source: str) -
             words,
             pa.array(times[:, 0]),
             pa.array(times[:, 1]),
-            pa.array(soc, mask=np.isnan(soc)),
+            pa.array(soc),
         ],
         schema=SCHEMA.with_metadata(about),
     )
     with storage_errors(path, resumable=False), UnfinishedFile(path) as waiting:
         pq.write_table(table, waiting, compression="zstd")
+        seal(waiting)
+
+
+def _describes_a_device(about: object) -> bool:
+    if not isinstance(about, list) or len(about) != 4:
+        return False
+    name, begin_s, end_s, states = about
+    numbers = all(isinstance(t, int | float) and not isinstance(t, bool) for t in (begin_s, end_s))
+    return isinstance(name, str) and numbers and isinstance(states, list) and set(states) <= set(STATES)
 
 
 def _until_next(device: Observed) -> np.ndarray:
@@ -170,7 +186,7 @@ def is_availability(path: Path | str) -> bool:
     """Tell whether a Parquet file is an availability file."""
     try:
         metadata = pq.read_schema(path).metadata or {}
-    except (pa.ArrowInvalid, OSError):
+    except (pa.ArrowException, OSError):
         return False
     return bool(metadata.get(b"fdsim_kind") == _KIND.encode())
 
@@ -184,11 +200,34 @@ def read_availability(path: Path | str) -> list[Observed]:
             "there is no such file",
             "`fdsim trace import flash|fedscale|csv FILE --out F.parquet` makes one",
         )
+    with storage_errors(path, resumable=False):
+        broken = seal_broken(path)
+    if broken:
+        raise TraceError(
+            str(path), "the file is damaged: its bytes are not those that were written", "import it again"
+        )
     if not is_availability(path):
         raise TraceError(str(path), "not an availability file", "make one with `fdsim trace import`")
-    table = pq.read_table(path)
-    about = json.loads(table.schema.metadata[b"fdsim_devices"])
+    try:
+        return _devices(pq.read_table(path), path)
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise TraceError(str(path), f"damaged ({error})", "import it again") from None
+
+
+def _devices(table: pa.Table, path: Path) -> list[Observed]:
+    """Return the devices of an availability file; what is not as it must be is a ValueError."""
+    missing = [name for name in SCHEMA.names if name not in table.column_names]
+    if missing:
+        raise ValueError(f"column '{missing[0]}' is missing")
+    about = json.loads((table.schema.metadata or {})[b"fdsim_devices"])
+    if not isinstance(about, list) or not all(_describes_a_device(each) for each in about):
+        raise ValueError("the list of devices in its metadata is not one")
+    table = pa.table([table[field.name].cast(field.type) for field in SCHEMA], schema=SCHEMA)
+    if any(table[name].null_count for name in SCHEMA.names):
+        raise ValueError("it has empty cells")
     device = table["device"].to_numpy()
+    if (len(device) and (np.diff(device) < 0).any()) or not ((device >= 0) & (device < len(about))).all():
+        raise ValueError("the rows are not in the order of its devices")
     state = np.array(table["state"].to_pylist(), dtype=object)
     times = np.column_stack([table["start_s"].to_numpy(), table["end_s"].to_numpy()])
     soc = table["soc"].to_numpy(zero_copy_only=False) if "soc" in table.column_names else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -13,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fdsim.errors import TraceError
-from fdsim.files import ParquetStream, file_hash
+from fdsim.files import SEAL_BLANK, SEAL_KEY, SEAL_MARK, ParquetStream, file_hash, seal_broken
 from fdsim.trace.round import (
+    ALL_LISTED_UP_TO,
     CLIENT_COLUMNS,
     ENUMS,
     NONE,
@@ -23,8 +25,12 @@ from fdsim.trace.round import (
     WORDS,
     Outcome,
     TraceRound,
+    blank_round,
     to_table,
 )
+
+#: What reading a Parquet file that is damaged or somebody else's may raise.
+UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError, IndexError)
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,8 @@ class Trace:
     rounds: int
     made_by: str
     true_cluster: np.ndarray | None
+    lists_all: bool = True
+    """Whether every client has a row in every round; otherwise a client without one was not selected."""
 
     def __iter__(self) -> Iterator[TraceRound]:
         """Yield the rounds in order, holding one row group at a time; raise TraceError on an invalid round."""
@@ -50,20 +58,41 @@ class Trace:
         try:
             with pq.ParquetFile(self.path) as file:
                 for group in range(file.num_row_groups):
-                    table = file.read_row_group(group, columns=SCHEMA.names)
+                    table = _typed(file.read_row_group(group, columns=SCHEMA.names))
                     rest = table if rest is None else pa.concat_tables([rest, table])
-                    whole = len(rest) // self.clients * self.clients
-                    yield from _rounds_of(rest.slice(0, whole), self.clients, self.path)
+                    if self.lists_all:
+                        whole = len(rest) // self.clients * self.clients
+                        yield from _rounds_of(rest.slice(0, whole), self.clients, self.path)
+                    else:
+                        # The last round may go on in the next group.
+                        numbers = rest["round"].to_numpy()
+                        whole = int(np.searchsorted(numbers, numbers[-1]))
+                        yield from _listed_rounds_of(rest.slice(0, whole), self.clients, self.path)
                     rest = rest.slice(whole)
-        except (pa.ArrowInvalid, OSError) as error:
+        except UNREADABLE as error:
             raise TraceError(str(self.path), f"damaged ({error})") from None
-        if rest is not None and len(rest):
+        if rest is not None and len(rest) and not self.lists_all:
+            yield from _listed_rounds_of(rest, self.clients, self.path)
+        elif rest is not None and len(rest):
             raise TraceError(str(self.path), "the last round does not have one row per client")
 
     @property
     def content_hash(self) -> str:
         """A hash of the file's bytes: equal hashes mean equal traces."""
         return file_hash(self.path)
+
+
+def _typed(table: pa.Table) -> pa.Table:
+    """Return the columns with the types of a trace; a type or a null that cannot be is a ValueError."""
+    columns = []
+    for field in SCHEMA:
+        column = table[field.name]
+        if field.name not in ENUMS:
+            column = column if column.type == field.type else column.cast(field.type)
+            if column.null_count:
+                raise ValueError(f"column '{field.name}' has empty cells")
+        columns.append(column)
+    return pa.table(columns, names=SCHEMA.names)
 
 
 def _codes(column: pa.ChunkedArray, enum: type[IntEnum], path: Path) -> np.ndarray:
@@ -87,10 +116,7 @@ def _codes(column: pa.ChunkedArray, enum: type[IntEnum], path: Path) -> np.ndarr
 def _rounds_of(table: pa.Table, clients: int, path: Path) -> Iterator[TraceRound]:
     if not len(table):
         return
-    arrays = {
-        f.name: _codes(table[f.name], ENUMS[f.name], path) if f.name in ENUMS else table[f.name].to_numpy()
-        for f in SCHEMA
-    }
+    arrays = _arrays(table, path)
     expected = np.tile(np.arange(clients), len(table) // clients)
     if not np.array_equal(arrays["client"], expected):
         raise TraceError(
@@ -109,6 +135,38 @@ def _rounds_of(table: pa.Table, clients: int, path: Path) -> Iterator[TraceRound
             round_end_s=float(arrays["round_end_s"][start]),
             **{name: arrays[name][part] for name in CLIENT_COLUMNS},
         )
+
+
+def _listed_rounds_of(table: pa.Table, clients: int, path: Path) -> Iterator[TraceRound]:
+    """Yield rounds of which only some clients have a row."""
+    if not len(table):
+        return
+    arrays = _arrays(table, path)
+    starts = np.flatnonzero(np.diff(arrays["round"], prepend=-1))
+    for start, stop in zip(starts, [*starts[1:], len(table)], strict=True):
+        who = arrays["client"][start:stop]
+        if who[0] < 0 or who[-1] >= clients or (np.diff(who) <= 0).any():
+            raise TraceError(
+                f"{path}, round {arrays['round'][start]}",
+                f"its clients do not ascend within 0..{clients - 1}",
+                "sort the rows by round, then client",
+            )
+        made = blank_round(
+            int(arrays["round"][start]),
+            clients,
+            float(arrays["round_start_s"][start]),
+            float(arrays["round_end_s"][start]),
+        )
+        for name in CLIENT_COLUMNS:
+            getattr(made, name)[who] = arrays[name][start:stop]
+        yield made
+
+
+def _arrays(table: pa.Table, path: Path) -> dict[str, np.ndarray]:
+    return {
+        f.name: _codes(table[f.name], ENUMS[f.name], path) if f.name in ENUMS else table[f.name].to_numpy()
+        for f in SCHEMA
+    }
 
 
 def _check(r: TraceRound, previous: TraceRound | None, path: Path) -> None:
@@ -142,9 +200,15 @@ def open_trace(path: Path | str) -> Trace:
             str(path), "there is no such file", "`fdsim trace make SCENARIO --out FILE` makes one"
         )
     try:
+        if seal_broken(path):
+            raise TraceError(
+                str(path),
+                "the file is damaged: its bytes are not those that were written",
+                "restore it from a copy, or make it again",
+            )
         with pq.ParquetFile(path) as file:
             return _opened(file, path)
-    except (pa.ArrowInvalid, OSError) as error:
+    except UNREADABLE as error:
         raise TraceError(str(path), f"not a readable Parquet file ({error})") from None
 
 
@@ -161,15 +225,23 @@ def _opened(file: pq.ParquetFile, path: Path) -> Trace:
     rows = file.metadata.num_rows
     if not rows:
         raise TraceError(str(path), "the trace has no rows")
-    first = file.read_row_group(0, columns=["round", "client"])
-    clients = _clients_in_first_round(first, file)
-    if rows % clients:
-        raise TraceError(str(path), f"{rows} rows are not a whole number of rounds of {clients} clients")
+    lists_all = "fdsim_clients" not in metadata
+    if lists_all:
+        first = file.read_row_group(0, columns=["round", "client"])
+        clients = _clients_in_first_round(first, file)
+        if rows % clients:
+            raise TraceError(str(path), f"{rows} rows are not a whole number of rounds of {clients} clients")
+        rounds = rows // clients
+    else:
+        clients = int(metadata["fdsim_clients"])
+        last = file.read_row_group(file.num_row_groups - 1, columns=["round"])
+        rounds = int(last["round"][-1].as_py()) + 1
     clusters = metadata.get("fdsim_true_cluster")
     return Trace(
         path=path,
         clients=clients,
-        rounds=rows // clients,
+        rounds=rounds,
+        lists_all=lists_all,
         made_by=metadata.get("fdsim_made_by", ""),
         true_cluster=np.array(json.loads(clusters)) if clusters else None,
     )
@@ -201,14 +273,23 @@ def write_trace(
     `made_by` is the content hash of what made the trace; `true_cluster` [K] is stored when known. Memory stays at
     `rows_per_group` rows whatever the length of the trace. `on_round` is called with each round.
     """
-    metadata = {"fdsim_schema_version": str(SCHEMA_VERSION), "fdsim_made_by": made_by}
+    metadata: dict[str | bytes, str | bytes] = {
+        "fdsim_schema_version": str(SCHEMA_VERSION),
+        "fdsim_made_by": made_by,
+        SEAL_KEY: SEAL_MARK + SEAL_BLANK,
+    }
     if true_cluster is not None:
         metadata["fdsim_true_cluster"] = json.dumps([int(c) for c in true_cluster])
+    rounds = iter(rounds)
+    first = next(rounds, None)
+    if first is not None and first.clients > ALL_LISTED_UP_TO:
+        metadata["fdsim_clients"] = str(first.clients)
     schema = SCHEMA.with_metadata(metadata)
     with ParquetStream(
         Path(path), schema, to_table, rows_per_group=rows_per_group, resumable=False
     ) as stream:
-        for trace_round in rounds:
+        for trace_round in () if first is None else itertools.chain([first], rounds):
+            # Rounds wait as arrays over all clients, whatever is written of them.
             stream.append(trace_round, rows=trace_round.clients)
             on_round(trace_round)
     return open_trace(path)

@@ -13,6 +13,8 @@ import pyarrow as pa
 SCHEMA_VERSION = 1
 #: Code of a cause, phase or network that does not apply.
 NONE = -1
+#: Up to this many clients every client has a row in every round; above it only those that were selected.
+ALL_LISTED_UP_TO = 100_000
 
 
 class Outcome(IntEnum):
@@ -26,17 +28,26 @@ class Outcome(IntEnum):
 class Cause(IntEnum):
     """Why a client dropped out."""
 
+    #: at check-in: on no network
     offline = 0
+    #: the charge is below what the device, or the rule, asks for
     battery_low = 1
     battery_empty = 2
+    #: the screen is on, where the rule asks for an idle device
     in_use = 3
     unplugged = 4
+    #: not on Wi-Fi, where the rule asks for an unmetered network
     metered = 5
+    #: after check-in: the network went away
     link_lost = 6
+    #: not done in time, or still at work when the server closed the round
     deadline = 7
+    #: network or power taken away by an outage
     outage = 8
     crashed = 9
+    #: by a participation table, which knows no causes
     scripted = 10
+    #: it completed, but too few did for the server to use the round
     abandoned = 11
 
 
@@ -120,6 +131,18 @@ class TraceRound:
         return len(self.outcome)
 
     @property
+    def listed(self) -> np.ndarray:
+        """The clients that have a row in tables, ascending: all of them, or of very many only the selected.
+
+        A client without a row was not selected. Client 0 is listed where nobody was selected, so that every
+        round has a row.
+        """
+        if self.clients <= ALL_LISTED_UP_TO:
+            return np.arange(self.clients)
+        selected = self.selected
+        return selected if len(selected) else np.zeros(1, dtype=np.int64)
+
+    @property
     def selected(self) -> np.ndarray:
         """The selected clients, ascending."""
         return np.flatnonzero(self.outcome != Outcome.not_selected)
@@ -156,32 +179,47 @@ def blank_round(round_index: int, clients: int, start_s: float, end_s: float) ->
 
 
 def plain_round(
-    round_index: int, active: np.ndarray, interval_s: float, cause: Cause = Cause.scripted
+    round_index: int,
+    active: np.ndarray,
+    interval_s: float,
+    cause: Cause = Cause.scripted,
+    *,
+    selected: np.ndarray | None = None,
 ) -> TraceRound:
-    """Make a round from a mask [K] of the active clients, for sources that simulate no devices."""
+    """Make a round from a mask [K] of the active clients, for sources that simulate no devices.
+
+    `selected` are the clients that were selected, ascending; None stands for all of them.
+    """
     made = blank_round(round_index, len(active), round_index * interval_s, (round_index + 1) * interval_s)
-    made.outcome[:] = np.where(active, Outcome.completed, Outcome.dropped)
-    made.cause[~active] = cause
-    made.phase[:] = np.where(active, Phase.upload, Phase.check_in)
-    made.progress[active] = 1.0
-    made.start_s[:] = made.round_start_s
-    made.end_s[:] = np.where(active, made.round_end_s, made.round_start_s)
+    who = slice(None) if selected is None else selected
+    came = active[who]
+    made.outcome[who] = np.where(came, Outcome.completed, Outcome.dropped)
+    made.cause[who] = np.where(came, NONE, cause)
+    made.phase[who] = np.where(came, Phase.upload, Phase.check_in)
+    made.progress[who] = came
+    made.start_s[who] = made.round_start_s
+    made.end_s[who] = np.where(came, made.round_end_s, made.round_start_s)
     return made
 
 
 def to_table(rounds: Iterable[TraceRound]) -> pa.Table:
     """Turn rounds into rows of `SCHEMA`."""
     rounds = list(rounds)
+    listed = [r.listed for r in rounds]
     columns: list[pa.Array] = []
     for field in SCHEMA:
         if field.name == "client":
-            parts = [np.arange(r.clients, dtype=np.int32) for r in rounds]
+            parts = [clients.astype(np.int32) for clients in listed]
         elif field.name.startswith("round"):
             parts = [
-                np.full(r.clients, getattr(r, field.name), dtype=_NUMPY_TYPES[field.name]) for r in rounds
+                np.full(len(clients), getattr(r, field.name), dtype=_NUMPY_TYPES[field.name])
+                for r, clients in zip(rounds, listed, strict=True)
             ]
         else:
-            parts = [np.asarray(getattr(r, field.name), dtype=_NUMPY_TYPES[field.name]) for r in rounds]
+            parts = [
+                np.asarray(getattr(r, field.name)[clients], dtype=_NUMPY_TYPES[field.name])
+                for r, clients in zip(rounds, listed, strict=True)
+            ]
         values = np.concatenate(parts) if parts else np.empty(0, dtype=_NUMPY_TYPES[field.name])
         if field.name in ENUMS:
             words = pa.array([member.name for member in ENUMS[field.name]])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -21,6 +23,29 @@ def test_a_workload_is_timed():
     assert timing.plain_s > 0
     assert timing.ratio == pytest.approx(timing.plain_s / timing.engine_s)
     assert timing.plan.startswith("stacked")
+    assert timing.convolutions == "torch"
+
+
+def test_the_plain_loop_gets_the_better_number_of_threads(monkeypatch):
+    """All threads are slow at the first try, which is not repeated: one thread counts, and is all that peers get."""
+    tries: list[int] = []
+
+    class Plain:
+        def __init__(self, *given, **named) -> None:
+            pass
+
+        def run(self) -> None:
+            tries.append(torch.get_num_threads())
+            time.sleep(0.002 if torch.get_num_threads() == 1 else 0.2)
+
+    monkeypatch.setattr(bench, "PlainLoop", Plain)
+    with bench.torch_threads(2):
+        timing = bench.time_workload(SMALL, Acceleration(device="cpu"), repeats=2, plain_frac=1.0)
+        assert torch.get_num_threads() == 2
+    assert tries == [1, 1, 2, 1]  # the first of them warms up
+    assert timing.plain_threads == 1
+    assert timing.threads == (1,)
+    assert timing.plain_s < 0.2
 
 
 def test_operations_are_counted_by_hand():

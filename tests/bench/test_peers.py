@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from fdsim.bench import engine as bench
 from fdsim.bench import peers as bench_peers
-from fdsim.bench.peers import PeerTiming, peer_lines, run_flower, time_flower, time_pfl
+from fdsim.bench.peers import PeerTiming, peer_results, run_flower, time_flower, time_pfl
 from fdsim.cli.bench import app
 from fdsim.errors import ScenarioError
 from fdsim.learning.config.acceleration import Acceleration
@@ -23,7 +23,17 @@ from fdsim.learning.nets.library import Mlp
 SMALL = bench.EngineWorkload(
     "small", Mlp(hidden=(3,)), (1, 4, 4), 4, 6, Training(local_epochs=2, batch_size=3), 0.0
 )
-TIMING = bench.Timing(SMALL, plain_s=2.0, engine_s=0.5, first_s=1.0, gflops=1.0, plan="")
+TIMING = bench.Timing(
+    SMALL,
+    plain_s=2.0,
+    plain_threads=1,
+    threads=(1, 2),
+    engine_s=0.5,
+    first_s=1.0,
+    gflops=1.0,
+    plan="",
+    convolutions="torch",
+)
 
 
 @pytest.fixture
@@ -55,20 +65,42 @@ def test_a_missing_peer_names_the_extra(time_peer):
 @pytest.mark.usefixtures("no_flower", "versions")
 def test_without_flower_pfl_is_still_timed(monkeypatch):
     monkeypatch.setattr(bench_peers, "time_pfl", lambda workload, *, rounds: PeerTiming(3.0, 1.5))
-    timed, missing = peer_lines([TIMING], rounds=2)
-    assert (
-        timed
-        == "pfl-research 1.2.3, small: 1.500 s a round, 3.00 times the engine's 0.500 s; the first 3.000 s"
+    timed, missing = peer_results([TIMING], rounds=2)
+    assert timed.line == (
+        "pfl-research 1.2.3, small: 1.500 s a round, 3.00 times the engine's 0.500 s; the first 3.000 s; threads: 1"
     )
-    assert missing.startswith("--peers: flwr cannot be imported")
+    assert timed.ratio == 3.0
+    assert missing.line.startswith("--peers: flwr cannot be imported")
 
 
 @pytest.mark.usefixtures("no_pfl", "versions")
 def test_without_pfl_flower_is_still_timed(monkeypatch):
-    monkeypatch.setattr(bench_peers, "time_flower", lambda workload, *, rounds, workers: PeerTiming(9.0, 1.0))
-    missing, timed = peer_lines([TIMING], rounds=2, flower_workers=3)
-    assert missing.startswith("--peers: pfl cannot be imported")
-    assert timed.startswith("Flower 1.2.3 on 3 Ray workers, small: 1.000 s a round, 2.00 times")
+    monkeypatch.setattr(
+        bench_peers, "time_flower", lambda workload, *, rounds, workers, threads: PeerTiming(9.0, 1.0)
+    )
+    missing, timed = peer_results([TIMING], rounds=2, flower_workers=3)
+    assert missing.line.startswith("--peers: pfl cannot be imported")
+    assert timed.line.startswith("Flower 1.2.3 on 3 Ray workers, small: 1.000 s a round, 2.00 times")
+
+
+@pytest.mark.usefixtures("versions")
+def test_peers_get_the_better_number_of_threads(monkeypatch):
+    """Flower is given its workers with a thread each, or one worker with all threads."""
+    tried: list[tuple[str, int, int]] = []
+
+    def pfl(workload, *, rounds):
+        tried.append(("pfl", 1, torch.get_num_threads()))
+        return PeerTiming(3.0, 2.0 / torch.get_num_threads())
+
+    def flower(workload, *, rounds, workers, threads):
+        tried.append(("flwr", workers, threads))
+        return PeerTiming(9.0, 1.0 * threads)
+
+    monkeypatch.setattr(bench_peers, "time_pfl", pfl)
+    monkeypatch.setattr(bench_peers, "time_flower", flower)
+    found = list(peer_results([TIMING], rounds=2, flower_workers=4))
+    assert tried == [("pfl", 1, 1), ("pfl", 1, 2), ("flwr", 4, 1), ("flwr", 1, 2)]
+    assert [(result.threads, result.ratio) for result in found] == [(2, 2.0), (1, 2.0)]
 
 
 @pytest.mark.usefixtures("no_flower", "no_pfl")

@@ -71,6 +71,8 @@ def learnt(task: Task, strategy: Any, prepared: Any) -> tuple[torch.Tensor, list
         ({"kind": "fdms"}, False, "updates"),
         ({"kind": "fdms", "sketch_dim": 64}, False, "sketches"),
         ({"kind": "stale"}, False, "updates"),
+        ({"kind": "fdms_memory"}, False, "updates"),
+        ({"kind": "fdms_memory", "friends": "signatures", "memory": "circles"}, True, "updates"),
         ({"kind": "dropout"}, True, "updates"),
     ],
 )

@@ -21,6 +21,7 @@ STRATEGIES = [
     {"kind": "fdms"},
     {"kind": "oracle_friends"},
     {"kind": "fedvarp"},
+    {"kind": "fdms_memory", "rule": "least"},
 ]
 
 

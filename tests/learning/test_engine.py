@@ -145,7 +145,7 @@ def test_records_and_columns_have_the_same_names() -> None:
     task = world(1, similarity_every=1)
     (result,) = learn(Fdms(), task, random_trace(CLIENTS, 1), begin(Fdms(), task))
     assert [f.name for f in fields(result.row)] == [c.name for c in ROUND_COLUMNS]
-    assert [f.name for f in fields(result.clients)] == [c.name for c in CLIENT_COLUMNS if c.name != "client"]
+    assert [f.name for f in fields(result.clients)] == [c.name for c in CLIENT_COLUMNS]
     assert [f.name for f in fields(result.snapshot)] == [c.name for c in SIMILARITY_COLUMNS]
 
 
@@ -177,7 +177,7 @@ def test_work_cut_off_by_the_deadline_counts_when_the_strategy_takes_it() -> Non
     assert (strict.row.clients_partial, lenient.row.clients_partial) == (0, 1)
     assert lenient.row.clients_dropped == 2
     assert lenient.clients.outcome[3] == Outcome.dropped
-    # What it would have sent with all of its work is known off the books: 40 % of the update is missing.
+    # What it would have sent with all of its work is known from the counterfactual: 40 % of the update is missing.
     whole = torch.from_numpy(task.trainer._update(task.trainer.initial(), 3, 0))
     assert lenient.clients.substitution_error[3] == pytest.approx(float((0.4 * whole / 0.1).square().sum()))
     assert lenient.clients.substitution_cosine[3] == pytest.approx(1.0)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fdsim.errors import ScenarioError
 from fdsim.scenario import load_scenario, parse_scenario
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,3 +62,45 @@ def test_the_schema_is_json_and_knows_the_kinds(fdsim: Callable[..., object]) ->
     text = json.dumps(schema)
     used = {part.split('"')[0] for part in text.split("#/$defs/")[1:]}
     assert used <= defined
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../../escaped",
+        "/x",
+        "a/b",
+        "a\\b",
+        "a\x00b",
+        "a\nb",
+        ".hidden",
+        "..",
+        "a ",
+        "<b>",
+        "é\x1b[31m",
+        "x" * 101,
+    ],
+)
+def test_names_are_plain_words(name: str) -> None:
+    tables = load_scenario(ROOT / "scenarios/quickstart.toml").as_tables()
+    with pytest.raises(ScenarioError, match=r"name: "):
+        parse_scenario({**tables, "name": name})
+    with pytest.raises(ScenarioError, match=r"strategies\[0\].name: "):
+        parse_scenario({**tables, "strategies": [{"kind": "full", "name": name}]})
+
+
+@pytest.mark.parametrize("name", ["stale, model", "fdms (ε = 0.1)", "été_2", "64%-a.b", "友" * 20])
+def test_plain_words_are_names_that_a_run_can_have(name: str, tmp_path: Path) -> None:
+    from fdsim.telemetry.strategy_log import partition
+
+    tables = load_scenario(ROOT / "scenarios/quickstart.toml").as_tables()
+    named = parse_scenario({**tables, "name": name, "strategies": [{"kind": "full", "name": name}]})
+    (tmp_path / named.name).mkdir()
+    (tmp_path / partition(named.strategies[0].label)).mkdir()
+
+
+@pytest.mark.parametrize("length", [61, 200, 5_000])
+def test_names_that_a_folder_could_not_have_are_refused_before_the_run(length: int) -> None:
+    tables = load_scenario(ROOT / "scenarios/quickstart.toml").as_tables()
+    with pytest.raises(ScenarioError, match=r"strategies\[0\].name: "):
+        parse_scenario({**tables, "strategies": [{"kind": "full", "name": "友" * length}]})

@@ -25,6 +25,12 @@ STRATEGIES: dict[str, dict[str, object]] = {kind: {"kind": kind} for kind in MEN
     "fdms by distance": {"kind": "fdms", "similarity": "distance"},
     "fdms with reduction": {"kind": "fdms", "reduction": {"scale": 0.1}},
     "fdms with decay": {"kind": "fdms", "decay": 0.1},
+    "fdms by signatures": {"kind": "fdms", "friends": "signatures"},
+    "fdms_memory, least": {"kind": "fdms_memory", "rule": "least"},
+    "fdms_memory, blend": {"kind": "fdms_memory", "rule": "blend"},
+    "fdms_memory by signatures": {"kind": "fdms_memory", "friends": "signatures"},
+    "fdms_memory, half": {"kind": "fdms_memory", "memory": "half"},
+    "fdms_memory by circles": {"kind": "fdms_memory", "memory": "circles"},
 }
 
 
@@ -125,7 +131,7 @@ def test_weights_and_stored_shares_make_up_one(strategy: Strategy) -> None:
         total = result.clients.weight.sum()
         if strategy.kind == "zero":
             assert total == pytest.approx(result.row.clients_active / CLIENTS)
-        elif strategy.kind == "stale":
+        elif strategy.kind in ("stale", "fdms_memory"):
             assert total <= 1 + 1e-12
         else:
             assert total == pytest.approx(1.0)
@@ -150,5 +156,16 @@ def test_a_selected_cohort_is_repaired_within_itself(strategy: Strategy) -> None
         assert np.isnan(result.clients.substitution_error[outside]).all()
         assert set(result.clients.stand_in) - {-1} <= set(made.completed)
         assert (result.row.clients_selected, result.row.clients_active) == (6, 4)
-        if strategy.kind not in ("zero", "stale"):
+        if strategy.kind not in ("zero", "stale", "fdms_memory"):
             assert result.clients.weight.sum() == pytest.approx(1.0)
+
+
+def test_errors_agree_with_weights(strategy: Strategy) -> None:
+    """The global update misses the true one by no more than its clients' substitutes miss theirs, each by its weight."""
+    task = world(8, counterfactual=True)
+    _, results = play(strategy, task, random_trace(CLIENTS, 8, seed=4))
+    for result in results:
+        error = result.row.substitution_error
+        each = np.nan_to_num(result.clients.substitution_error)
+        if error is not None:
+            assert error <= (np.sqrt(each).sum() / CLIENTS) ** 2 * (1 + 1e-6) + 1e-12

@@ -18,12 +18,17 @@ from fdsim.learning.config.training import Training
 from fdsim.learning.engine import Task, begin, learn
 from fdsim.learning.nets.library import CifarCnn
 from fdsim.learning.similarity import UpdateComparer
-from fdsim.strategies.base import Federation, UpdateScore
+from fdsim.strategies.base import Federation, Strategy, UpdateScore
 from fdsim.strategies.fdms import Fdms
+from fdsim.strategies.fdms_memory import FdmsMemory
 from fdsim.telemetry.config import Telemetry
 from fdsim.trace import TraceRound, plain_round
 
 SAMPLES = 100
+TRAININGS = [
+    Training(local_epochs=2, batch_size=20, learning_rate=0.05),
+    Training(local_steps=2, batch_size=20, learning_rate=0.05),
+]
 
 
 def cifar_task(clients: int, rounds: int, training: Training) -> Task:
@@ -65,17 +70,28 @@ def half_active(active: int, rounds: int) -> list[TraceRound]:
 @pytest.mark.parametrize(
     ("active", "limit", "training"),
     [
-        (20, 0.03, Training(local_epochs=2, batch_size=20, learning_rate=0.05)),
-        (20, 0.03, Training(local_steps=2, batch_size=20, learning_rate=0.05)),
-        (200, 0.10, Training(local_epochs=2, batch_size=20, learning_rate=0.05)),
-        (200, 0.10, Training(local_steps=2, batch_size=20, learning_rate=0.05)),
+        (20, 0.03, TRAININGS[0]),
+        (20, 0.03, TRAININGS[1]),
+        (200, 0.10, TRAININGS[0]),
+        (200, 0.10, TRAININGS[1]),
     ],
     ids=["20, 2 epochs", "20, 2 steps", "200, 2 epochs", "200, 2 steps"],
 )
 def test_friends_cost_little_beside_training(active: int, limit: float, training: Training) -> None:
+    assert blend_share(Fdms(), active, training) < limit
+
+
+@pytest.mark.benchmark
+@pytest.mark.parametrize(("active", "limit"), [(20, 0.05), (200, 0.12)])
+@pytest.mark.parametrize("training", TRAININGS, ids=["2 epochs", "2 steps"])
+def test_memory_costs_little_beside_training(active: int, limit: float, training: Training) -> None:
+    assert blend_share(FdmsMemory(), active, training) < limit
+
+
+def blend_share(strategy: Strategy, active: int, training: Training) -> float:
+    """Return the least share of a round that goes into similarity, friend search, memory and blending."""
     rounds = 6
     task = cifar_task(2 * active, rounds, training)
-    strategy = Fdms()
     shares = []
     for result in learn(strategy, task, half_active(active, rounds), begin(strategy, task)):
         if result.row.clients_active == active and result.row.round > 1:
@@ -84,7 +100,7 @@ def test_friends_cost_little_beside_training(active: int, limit: float, training
     print(
         f"\n{active} active: blend {1e3 * blend_s:.1f} ms of {1e3 * round_s:.0f} ms, {blend_s / round_s:.2%}"
     )
-    assert blend_s / round_s < limit
+    return blend_s / round_s
 
 
 @pytest.mark.benchmark

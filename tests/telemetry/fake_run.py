@@ -94,7 +94,7 @@ def fake_clients(round_index: int, clients: int, rng: np.random.Generator) -> Cl
             columns[column.name] = np.where(dropped, rng.integers(0, min(clients, 6), clients), absent)
     columns["outcome"] = np.where(dropped, Outcome.dropped, Outcome.completed)
     columns["cause"] = np.where(dropped, rng.integers(0, len(Cause), clients), -1)
-    return ClientRows(round=round_index, **columns)
+    return ClientRows(round=round_index, client=np.arange(clients), **columns)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from fake_run import FakeScenario
 
 import fdsim
-from fdsim.errors import InputError, NumericalError, RunFolderError
+from fdsim.errors import InputError, NumericalError, RunFolderError, StorageError
 from fdsim.telemetry.folder import RunFolder
 from fdsim.telemetry.scenario_keys import flat
 from fdsim.telemetry.strategy_log import partition
@@ -262,3 +263,25 @@ def test_the_manifest_records_what_the_run_was_made_with(finished: Path) -> None
     assert facts["wall_s"] > 0
     assert not (finished / "checkpoints").exists()
     assert not (finished / ".tmp").exists()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_folder_removed_under_a_run_ends_it_and_is_not_made_again(
+    replaced: bool, fake: ModuleType, tmp_path: Path
+) -> None:
+    learner = fake.FakeLearner(4, 1, "s")
+    with (  # noqa: PT012
+        pytest.raises(StorageError, match="removed or replaced while the run was going on"),
+        RunFolder.create(tmp_path / "run", SCENARIO) as run,
+        run.strategy("s") as log,
+    ):
+        log.append(*learner.step())
+        log.flush()
+        shutil.rmtree(tmp_path / "run")
+        if replaced:
+            (tmp_path / "run").mkdir()
+            (tmp_path / "run" / ".lock").touch()
+        log.append(*learner.step())
+        log.checkpoint(learner.as_state(), 2)
+    assert (tmp_path / "run").exists() == replaced
+    assert not replaced or os.listdir(tmp_path / "run") == [".lock"]

@@ -20,7 +20,7 @@ README = Path(schema.__file__).with_name("README.md")
     ("record", "columns", "implied"),
     [
         (schema.RoundRow, schema.ROUND_COLUMNS, set()),
-        (schema.ClientRows, schema.CLIENT_COLUMNS, {"client"}),
+        (schema.ClientRows, schema.CLIENT_COLUMNS, set()),
         (schema.SimilaritySnapshot, schema.SIMILARITY_COLUMNS, set()),
     ],
 )

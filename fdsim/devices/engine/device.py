@@ -209,8 +209,9 @@ class Device:
 
     def _next_charger(self, now_s: float) -> None:
         around, battery, was_on = self.surroundings, self.battery, self.on_charger
-        if around.next_charger(now_s):
-            battery.topping_up = False
+        if not around.next_charger(now_s):
+            return  # the last spell goes on for ever: nobody plugs anything in
+        battery.topping_up = False
         if self.on_charger == was_on:
             # The owner has thought of charging and has not done it: nobody can see that.
             self.changes -= 1

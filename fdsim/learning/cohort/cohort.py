@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import torch
 
 from fdsim.data.datasets import Examples
+from fdsim.errors import RunError
 from fdsim.learning.cohort.evaluate import Evaluator
 from fdsim.learning.cohort.memory import client_bytes, keep_freed_memory
 from fdsim.learning.cohort.plan import CohortSpec, plan_for
@@ -28,6 +31,8 @@ from fdsim.learning.paths.stacked import StackedTrainer
 from fdsim.learning.paths.vmap import VmapTrainer
 from fdsim.learning.trainer import Chunk, Evaluation
 from fdsim.rng import torch_seed
+
+log = logging.getLogger("fdsim.learning")
 
 _TRAINERS: dict[str, type[LoopTrainer | VmapTrainer | StackedTrainer]] = {
     "loop": LoopTrainer,
@@ -50,6 +55,7 @@ class CohortTrainer:
     ) -> None:
         self._training, self._acceleration = training, acceleration
         accelerators = acceleration.accelerators()
+        acceleration.set_up_cuda()
         self.accelerator, self.dtype = accelerators[0], acceleration.dtype
         input_shape = tuple(examples.train_inputs.shape[1:])
         module = with_keyed_dropout(net.build(input_shape, examples.classes, torch_seed(seed, "net"))).to(
@@ -60,7 +66,8 @@ class CohortTrainer:
         self._stream = BatchStream(indices, seed)
         self.client_bytes = client_bytes(module, training, input_shape)
         cost = net.cost(input_shape, examples.classes)
-        spec = CohortSpec(module, cost, training.batch_size, self.client_bytes, len(indices))
+        data_bytes = float(examples.train_inputs.nbytes + examples.test_inputs.nbytes)
+        spec = CohortSpec(module, cost, training.batch_size, self.client_bytes, len(indices), data_bytes)
         self.plan = plan_for(acceleration, spec, accelerators)
         self._initial = flat_of(module).to(self.accelerator)
         self._workers = self._make_workers(module, examples, accelerators)
@@ -78,7 +85,10 @@ class CohortTrainer:
             [np.bincount(examples.train_labels[rows], minlength=examples.classes) for rows in indices]
         )
         self._evaluator = Evaluator(
-            module.to(self.accelerator), test, classes=examples.classes, label_mix=mix.astype(np.float64)
+            module.to(self.accelerator),
+            test,
+            label_counts=np.bincount(examples.test_labels, minlength=examples.classes),
+            label_mix=mix.astype(np.float64),
         )
 
     def _make_workers(
@@ -148,6 +158,37 @@ class CohortTrainer:
     def _train_chunk(
         self, start: torch.Tensor, clients: np.ndarray, steps: np.ndarray, round_index: int, worker: Worker
     ) -> Chunk:
+        """Train a chunk at once or, if the accelerator runs out of memory, in two halves, as all chunks from then on."""
+        try:
+            return self._train_stack(start, clients, steps, round_index, worker)
+        except torch.cuda.OutOfMemoryError as error:
+            if len(clients) == 1:
+                raise _out_of_memory(worker, 1, error) from None
+        # Not inside the handler: the error keeps the tensors of the first try alive.
+        half = -(-len(clients) // 2)
+        if worker.accelerator.type == "cuda":
+            torch.cuda.empty_cache()
+        log.warning(
+            "%s: out of memory with %d clients at once, continuing with %d; acceleration.stack_size = %d avoids this",
+            *(worker.accelerator, len(clients), half, half),
+        )
+        self.plan = replace(self.plan, stack_size=min(self.plan.stack_size, half))
+        try:
+            halves = [
+                self._train_stack(start, clients[part], steps[part], round_index, worker)
+                for part in (slice(None, half), slice(half, None))
+            ]
+        except torch.cuda.OutOfMemoryError as error:
+            raise _out_of_memory(worker, half, error) from None
+        return Chunk(
+            clients,
+            torch.cat([each.updates for each in halves]),
+            torch.cat([each.losses for each in halves]),
+        )
+
+    def _train_stack(
+        self, start: torch.Tensor, clients: np.ndarray, steps: np.ndarray, round_index: int, worker: Worker
+    ) -> Chunk:
         batches = self._stream.take(
             clients, steps, round_index=round_index, batch_size=self._training.batch_size_in(round_index)
         )
@@ -161,3 +202,11 @@ class CohortTrainer:
     def evaluate(self, params: torch.Tensor) -> Evaluation:
         """Return how good the global model [P] is on the test set; one host sync."""
         return self._evaluator.evaluate(params)
+
+
+def _out_of_memory(worker: Worker, clients: int, error: Exception) -> RunError:
+    reason = str(error).split(". ")[0]
+    return RunError(
+        f"{worker.accelerator}: out of memory even with {clients} clients at once ({reason})."
+        " Lower acceleration.stack_size or training.batch_size, or use an accelerator with more memory"
+    )

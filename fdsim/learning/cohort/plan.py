@@ -25,7 +25,8 @@ _LARGE_NET_PARAMETERS = 400_000
 _SMALL_STEP_FLOPS = 30e6
 #: Stacks larger than this gain nothing more on a CPU.
 _CPU_STACK_SIZE = 10
-#: The fraction of a GPU's free memory that a stack may fill.
+#: The fraction of a GPU's free memory, less the data set, that a stack may fill: the rest is for what strategies
+#: store, for the libraries' workspaces, and for an estimate that is too low.
 _MEMORY_FRAC = 0.6
 
 
@@ -50,6 +51,8 @@ class CohortSpec:
     batch_size: int
     client_bytes: float
     clients: int
+    data_bytes: float = 0.0
+    """Of the data set, which is moved to each accelerator after the plan is made."""
 
 
 def plan_for(
@@ -70,7 +73,8 @@ def plan_for(
     if on_cpu or accelerators[0].type == "meta":
         size = 1 if path == "loop" else _CPU_STACK_SIZE if workers > 1 else 2 * _CPU_STACK_SIZE
     else:
-        size = max(1, int(_MEMORY_FRAC * free_bytes(accelerators[0]) / spec.client_bytes))
+        room = min(free_bytes(each) for each in accelerators) - spec.data_bytes
+        size = max(1, int(_MEMORY_FRAC * room / spec.client_bytes))
     return TrainingPlan(path, min(size, max(1, -(-spec.clients // workers))), workers, compiled, direct)
 
 

@@ -31,8 +31,15 @@ class Acceleration(Table):
         description="auto: a C kernel, compiled at first use, where it is faster (few channels, stacked, on a CPU); "
         "torch: always torch's own",
     )
-    precision: Literal["float32", "float64", "bf16", "fp16"] = Field(
-        "float32", description="bf16 and fp16: mixed precision, with parameters in float32"
+    precision: Literal["float32", "tf32", "float64", "bf16", "fp16"] = Field(
+        "float32",
+        description="tf32: float32 whose products CUDA rounds to TF32; bf16 and fp16: mixed precision, with parameters "
+        "in float32",
+    )
+    deterministic: bool = Field(
+        True,
+        description="on CUDA: deterministic cuDNN algorithms; false: the fastest of those tried at the start, "
+        "which may change the last bits from run to run",
     )
 
     @field_validator("device")
@@ -62,6 +69,16 @@ class Acceleration(Table):
                     "acceleration.device", "'mps' is not available", 'choose device = "auto" or "cpu"'
                 )
         return found
+
+    def set_up_cuda(self) -> None:
+        """Tell torch which of CUDA's algorithms may be used; without effect where there is no CUDA.
+
+        These switches belong to the process. torch lets convolutions use TF32 unless it is told otherwise.
+        """
+        from torch.backends import cuda, cudnn
+
+        cudnn.deterministic, cudnn.benchmark = self.deterministic, not self.deterministic
+        cudnn.allow_tf32 = cuda.matmul.allow_tf32 = self.precision == "tf32"
 
     @property
     def dtype(self) -> torch.dtype:

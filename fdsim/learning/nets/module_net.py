@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
-from fdsim.catalogue import import_also_from, nearest
-from fdsim.errors import ScenarioError
+from fdsim.catalogue import nearest, own_code_left, own_module
+from fdsim.errors import CatalogueError, ScenarioError
 from fdsim.learning.nets.layers import Shape
 from fdsim.learning.nets.library import Net
 
@@ -29,14 +27,25 @@ class ModuleNet(Net):
 
     @field_validator("path")
     @classmethod
-    def _found(cls, path: str) -> str:
-        # Looked up while the scenario is read, when the folder beside it can be imported from.
-        _class_of(path)
+    def _exists(cls, path: str) -> str:
+        if not own_code_left():
+            _class_of(path)
         return path
+
+    @model_validator(mode="after")
+    def _found(self) -> ModuleNet:
+        # Kept from when the scenario is read, when the folder beside it can be imported from.
+        if not own_code_left():
+            _ = self._class
+        return self
+
+    @cached_property
+    def _class(self) -> Any:
+        return _class_of(self.path)
 
     @cached_property
     def _takes(self) -> frozenset[str]:
-        parameters = inspect.signature(_class_of(self.path)).parameters.values()
+        parameters = inspect.signature(self._class).parameters.values()
         if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
             return frozenset({"input_shape", "classes"})
         return frozenset(parameter.name for parameter in parameters)
@@ -45,7 +54,7 @@ class ModuleNet(Net):
         known = {"input_shape": input_shape, "classes": classes}
         given = {name: value for name, value in known.items() if name in self._takes} | self.arguments
         try:
-            return _class_of(self.path)(**given)  # type: ignore[no-any-return]
+            return self._class(**given)  # type: ignore[no-any-return]
         except TypeError as error:
             raise ScenarioError(
                 "net.arguments", f"'{self.path}' cannot be constructed: {error}", "set its arguments"
@@ -58,8 +67,9 @@ def _class_of(path: str) -> Any:
     if not class_name:
         raise ValueError(f"'{path}' is not of the form module:Class")
     try:
-        import_also_from(Path.cwd())
-        module = importlib.import_module(module_name)
+        module = own_module(module_name)
+    except CatalogueError as error:
+        raise ValueError(f"{error.problem}. {error.remedy}") from None
     except ModuleNotFoundError as error:
         if error.name is None or not (module_name + ".").startswith(error.name + "."):
             raise

@@ -1,15 +1,53 @@
-/* Convolutions of small nets on a CPU, client by client: compiled at first use by direct_conv.py.
+/* Convolutions of a stack of small nets on a CPU, client by client: compiled at first use by direct_conv.py.
 
-   A net of a few channels leaves most of a general library's machinery idle. Here the vector lanes are the output
-   channels, padded to a multiple of eight; the sums of a few neighbouring positions stay in registers; and bias, 2×2
-   max-pooling and ReLU are done while an image's sums are still in the cache, so that only the pooled image is ever
-   written to memory. Images are [height][width][channels]; a client's weights are [rows][columns × inputs][outputs].
+   A general library fills its vectors with channels, of which small nets have too few. Here the images of a batch lie
+   innermost, [channels][height][width][batch], so that a row of an image batch is one run of width × batch numbers,
+   a step of one column is a step of `batch` numbers, and vectors are full whatever the number of channels. Weights are
+   torch's own, [outputs][inputs][rows][columns], read one number at a time, so that both passes use them as they are.
+   Sums stay in registers until they are done; bias, 2×2 max-pooling and ReLU are applied to a row while it is in the
+   cache, and undone the same way in the backward pass.
 
+   Both passes return 0, or 1 where there is no memory for one client's scratch.
    T is the type of the numbers, float unless the compiler is told otherwise; WHOLE an integer as wide. */
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
+
+#ifndef T
+#define T float
+#define WHOLE int32_t
+#endif
+
+/* Vectors as wide as the processor's; those with 512 bits come with 32 registers, others with 16 (or 32 of half the
+   width). AMD's Zen 4, which older compilers take for a Zen 3 with AVX-512, does 512 bits in two halves: shorter vectors
+   waste less at the ends of rows. */
+#if defined(__AVX512F__) && !defined(__znver3__) && !defined(__znver4__)
+#define BYTES 64
+#define REGISTERS 32
+#else
+#define BYTES 32
+#define REGISTERS 16
+#endif
+#define LANES ((int64_t)(BYTES / sizeof(T)))
+/* Numbers in a line of the cache, and in as much of the first-level cache as may be counted on. */
+#define CACHE_LINE ((int64_t)(64 / sizeof(T)))
+#define CACHED ((int64_t)(24576 / sizeof(T)))
+
+typedef T vec __attribute__((vector_size(BYTES), aligned(sizeof(T)), may_alias));
+typedef WHOLE mask __attribute__((vector_size(BYTES), aligned(sizeof(T)), may_alias));
+typedef uint8_t bytes __attribute__((vector_size(BYTES / sizeof(T)), aligned(1), may_alias));
+#define LOAD(p) (*(const vec *)(p))
+#define STORE(p, a) (*(vec *)(p) = (a))
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 8")
+/* Keeps a number that is used several times in a register; compilers would rather read it again for each product. */
+#if defined(__x86_64__)
+#define HOLD(a) __asm__("" : "+v"(a))
+#else
+#define HOLD(a) (void)(a)
+#endif
 
 typedef struct {
     int64_t clients, batch, height, width, inputs, rows, columns, outputs;
@@ -17,196 +55,388 @@ typedef struct {
     int64_t relu; /* ReLU after that */
 } Shape;
 
-#define LANES 8
-typedef uint8_t Bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+/* A quotient rounded up: also the size of the next of so many blocks that divide what is left evenly. */
+static int64_t up(int64_t count, int64_t unit) { return (count + unit - 1) / unit; }
 
-/* Divides a length into as few blocks as registers allow, all of the same size but for some overlap. */
-static inline int64_t even_block(int64_t length, int64_t vecs) {
-    static const int64_t most[4] = {14, 6, 4, 3};
-    int64_t blocks = (length + most[vecs - 1] - 1) / most[vecs - 1];
-    return (length + blocks - 1) / blocks;
+
+/* All ones in the first lanes, zeros in the others. */
+INLINE mask first_lanes(int64_t count) {
+    mask kept;
+    for (int l = 0; l < LANES; l++) kept[l] = l < count ? -1 : 0;
+    return kept;
 }
 
-#ifndef T
-#define T float
-#define WHOLE int32_t
-#endif
+INLINE T total(vec a) {
+    T part[LANES];
+    STORE(part, a);
+    UNROLL for (int half = LANES / 2; half > 0; half /= 2)
+        UNROLL for (int l = 0; l < half; l++) part[l] += part[l + half];
+    return part[0];
+}
 
-typedef T vec __attribute__((vector_size(LANES * sizeof(T)), aligned(sizeof(T)), may_alias));
-typedef WHOLE mask __attribute__((vector_size(LANES * sizeof(T)), aligned(sizeof(T))));
-#define LOAD(p) (*(const vec *)(p))
-#define STORE(p, a) (*(vec *)(p) = (a))
+/* ---- Tiles ------------------------------------------------------------------------------------------------------ */
 
-/* BLOCK neighbouring positions of one row of sums, for VECS vectors of output channels. Accumulators, weights and one
-   input must fit the 16 vector registers that most processors have; fewer than eight accumulators would wait. */
-#define SUMS(VECS, BLOCK) \
-    static void sums_##VECS##_##BLOCK(const T *x, const T *w, const T *bias, T *y, int64_t row, int64_t inputs, \
-                                      int64_t rows, int64_t run) { \
-        vec a[BLOCK][VECS]; \
-        for (int i = 0; i < BLOCK; i++) \
-            for (int v = 0; v < VECS; v++) a[i][v] = bias ? LOAD(bias + LANES * v) : (vec){0}; \
-        for (int64_t r = 0; r < rows; r++, x += row, w += run * VECS * LANES) \
-            for (int64_t k = 0; k < run; k++) { \
-                vec b[VECS]; \
-                for (int v = 0; v < VECS; v++) b[v] = LOAD(w + (k * VECS + v) * LANES); \
-                for (int i = 0; i < BLOCK; i++) { \
-                    T s = x[i * inputs + k]; \
-                    for (int v = 0; v < VECS; v++) a[i][v] += s * b[v]; \
-                } \
-            } \
-        for (int i = 0; i < BLOCK; i++) \
-            for (int v = 0; v < VECS; v++) STORE(y + (i * VECS + v) * LANES, a[i][v]); \
-    }
+/* Sums that are kept in registers together, high × wide of them, with the `wide` vectors that `high` others are
+   multiplied with in turn. */
+typedef struct {
+    int64_t high, wide;
+} Tile;
+#define FITS(high, wide) ((high) * (wide) + (wide) + 1 <= REGISTERS)
 
-/* BLOCK neighbouring weights of one kernel row: the sum over one image's positions of input × gradient, added to dw
-   from the weight `skip` on, since blocks may overlap. */
-#define GRADIENTS(VECS, BLOCK) \
-    static void gradients_##VECS##_##BLOCK(const T *x, const T *g, T *dw, int64_t skip, int64_t row, int64_t g_row, \
-                                           int64_t inputs, int64_t high, int64_t wide) { \
-        vec a[BLOCK][VECS]; \
-        for (int i = 0; i < BLOCK; i++) \
-            for (int v = 0; v < VECS; v++) a[i][v] = (vec){0}; \
-        for (int64_t p = 0; p < high; p++, x += row, g += g_row) \
-            for (int64_t q = 0; q < wide; q++) { \
-                vec b[VECS]; \
-                for (int v = 0; v < VECS; v++) b[v] = LOAD(g + (q * VECS + v) * LANES); \
-                for (int i = 0; i < BLOCK; i++) { \
-                    T s = x[q * inputs + i]; \
-                    for (int v = 0; v < VECS; v++) a[i][v] += s * b[v]; \
-                } \
-            } \
-        for (int i = skip; i < BLOCK; i++) \
-            for (int v = 0; v < VECS; v++) { \
-                T *to = dw + (i * VECS + v) * LANES; \
-                STORE(to, LOAD(to) + a[i][v]); \
-            } \
-    }
+/* Half cycles of one step of a tile: its products, its loads (half of them cross a cache line), and what independent
+   sums are needed for while others are in flight. */
+static int64_t step_cost(int64_t high, int64_t wide) {
+    return most(most(high * wide, high + wide + wide / 2), 8);
+}
 
-#define BOTH(VECS, BLOCK) SUMS(VECS, BLOCK) GRADIENTS(VECS, BLOCK)
-BOTH(1, 1) BOTH(1, 2) BOTH(1, 3) BOTH(1, 4) BOTH(1, 5) BOTH(1, 6) BOTH(1, 7)
-BOTH(1, 8) BOTH(1, 9) BOTH(1, 10) BOTH(1, 11) BOTH(1, 12) BOTH(1, 13) BOTH(1, 14)
-BOTH(2, 1) BOTH(2, 2) BOTH(2, 3) BOTH(2, 4) BOTH(2, 5) BOTH(2, 6)
-BOTH(3, 1) BOTH(3, 2) BOTH(3, 3) BOTH(3, 4)
-BOTH(4, 1) BOTH(4, 2) BOTH(4, 3)
-
-typedef void summer(const T *, const T *, const T *, T *, int64_t, int64_t, int64_t, int64_t);
-typedef void grader(const T *, const T *, T *, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t);
-#define N(what, vecs, block) what##_##vecs##_##block
-#define TABLE(what) \
-    {{N(what, 1, 1), N(what, 1, 2), N(what, 1, 3), N(what, 1, 4), N(what, 1, 5), N(what, 1, 6), N(what, 1, 7), \
-      N(what, 1, 8), N(what, 1, 9), N(what, 1, 10), N(what, 1, 11), N(what, 1, 12), N(what, 1, 13), N(what, 1, 14)}, \
-     {N(what, 2, 1), N(what, 2, 2), N(what, 2, 3), N(what, 2, 4), N(what, 2, 5), N(what, 2, 6)}, \
-     {N(what, 3, 1), N(what, 3, 2), N(what, 3, 3), N(what, 3, 4)}, \
-     {N(what, 4, 1), N(what, 4, 2), N(what, 4, 3)}}
-static summer *const summers[4][14] = TABLE(sums);
-static grader *const graders[4][14] = TABLE(gradients);
-
-/* All sums of one image, of which only the rows from `top` to before `bottom` are not zero. */
-static void sum_image(int64_t vecs, const T *x, const T *w, const T *bias, T *y, int64_t height, int64_t width,
-                      int64_t inputs, int64_t rows, int64_t columns, int64_t top, int64_t bottom) {
-    int64_t high = height - rows + 1, wide = width - columns + 1, row = width * inputs, run = columns * inputs;
-    int64_t block = even_block(wide, vecs);
-    for (int64_t i = 0; i < high; i++) {
-        int64_t first = top > i ? top - i : 0, last = bottom - i < rows ? bottom - i : rows;
-        for (int64_t j = 0; j < wide; j += block) {
-            int64_t at = j + block <= wide ? j : wide - block;
-            summers[vecs - 1][block - 1](x + (i + first) * row + at * inputs, w + first * run * vecs * LANES, bias,
-                                         y + (i * wide + at) * vecs * LANES, row, inputs, last - first, run);
+/* Chooses the tile that covers `rows` × `columns` in the least time. */
+static Tile best_tile(int64_t rows, int64_t columns, int64_t most_high, int64_t most_wide) {
+    Tile best = {1, 1};
+    int64_t least_cost = INT64_MAX;
+    for (int64_t high = 1; high <= most_high; high++)
+        for (int64_t wide = 1; wide <= most_wide && FITS(high, wide); wide++) {
+            int64_t down = up(rows, high), across = up(columns, wide), cost = 0;
+            /* Blocks come in two sizes, `size` and one less. */
+            int64_t h = up(rows, down), w = up(columns, across);
+            int64_t short_h = h * down - rows, short_w = w * across - columns;
+            cost += (down - short_h) * (across - short_w) * step_cost(h, w);
+            cost += short_h * (across - short_w) * step_cost(h - 1, w);
+            cost += (down - short_h) * short_w * step_cost(h, w - 1);
+            cost += short_h * short_w * step_cost(h - 1, w - 1);
+            if (cost < least_cost) least_cost = cost, best = (Tile){high, wide};
         }
-    }
+    return best;
 }
 
-/* The weights' gradients of one image, added to dw. */
-static void grade_weights(int64_t vecs, const T *x, const T *g, T *dw, int64_t g_row, int64_t height, int64_t width,
-                          int64_t inputs, int64_t rows, int64_t columns) {
-    int64_t high = height - rows + 1, wide = width - columns + 1, row = width * inputs, run = columns * inputs;
-    int64_t block = even_block(run, vecs);
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t k = 0; k < run; k += block) {
-            int64_t at = k + block <= run ? k : run - block;
-            graders[vecs - 1][block - 1](x + r * row + at, g, dw + (r * run + at) * vecs * LANES, k - at, row, g_row,
-                                         inputs, high, wide);
-        }
-}
+/* ---- Sums: the forward pass, and the gradient of inputs ----------------------------------------------------------- */
 
-/* Pooling and ReLU of LANES channels of one position; `right` and `below` lead to its neighbours. */
-static inline void settle(const T *from, int64_t right, int64_t below, int64_t pool, int64_t relu, T *y,
-                          uint8_t *chosen) {
-    vec most = LOAD(from);
-    mask which = (mask){0};
-    if (pool) {
-        const vec other[3] = {LOAD(from + right), LOAD(from + below), LOAD(from + below + right)};
-        for (int k = 0; k < 3; k++) {
-            /* A NaN wins, as in torch. */
-            mask wins = (mask)(other[k] > most) | (mask)(other[k] != other[k]);
-            most = (vec)((wins & (mask)other[k]) | (~wins & (mask)most));
-            which = (wins & (k + 1)) | (~wins & which);
-        }
-    }
-    if (relu) {
-        mask stopped = (mask)(most <= 0);
-        most = (vec)(~stopped & (mask)most);
-        which = (stopped & 4) | (~stopped & which);
-    }
-    /* Whole vectors: what is too much is overwritten by the next position, and behind the last there is room. */
-    STORE(y, most);
-    *(Bytes *)chosen = __builtin_convertvector(which, Bytes);
-}
+/* What is summed over for one row of results, and how to walk it; steps count numbers and may be negative. */
+typedef struct {
+    int64_t planes, rows, columns;
+    int64_t x_plane, x_row, x_column;
+    int64_t w_channel, w_plane, w_row, w_column;
+} Walk;
 
-/* y [clients][batch][high][wide][outputs], after pooling if asked for. `chosen`, of the same size, says for the way
-   back which of the four pooled positions won, or 4 where ReLU let nothing through. Behind both there must be room for
-   another LANES. `sums` holds one image. */
-void forward(const Shape *s, const T *x, const T *w, const T *bias, T *y, uint8_t *chosen, T *sums) {
-    int64_t vecs = (s->outputs + LANES - 1) / LANES, padded = vecs * LANES;
-    int64_t high = s->height - s->rows + 1, wide = s->width - s->columns + 1;
-    int64_t down = s->pool ? high / 2 : high, across = s->pool ? wide / 2 : wide;
-    int64_t weights = s->rows * s->columns * s->inputs * padded, image = s->height * s->width * s->inputs;
-    for (int64_t n = 0; n < s->clients * s->batch; n++) {
-        int64_t client = n / s->batch;
-        sum_image(vecs, x + n * image, w + client * weights, bias + client * padded, sums, s->height, s->width,
-                    s->inputs, s->rows, s->columns, 0, s->height);
-        for (int64_t i = 0; i < down; i++)
-            for (int64_t j = 0; j < across; j++, y += s->outputs, chosen += s->outputs) {
-                const T *from = sums + (s->pool ? 2 * (i * wide + j) : i * wide + j) * padded;
-                for (int64_t c = 0; c < s->outputs; c += LANES)
-                    settle(from + c, padded, wide * padded, s->pool, s->relu, y + c, chosen + c);
-            }
-    }
-}
-
-/* dw and db must come as zeros. dx may be NULL; `turned` are the weights for it: [rows][columns × padded outputs]
-   [padded inputs], both kernel axes reversed. `g` holds one image's gradients with margins of rows − 1 and columns − 1,
-   which must come as zeros; `wide_dx` one image of padded inputs. */
-void backward(const Shape *s, const T *x, const T *dy, const uint8_t *chosen, const T *turned, T *dw, T *db,
-                    T *dx, T *g, T *wide_dx) {
-    int64_t vecs = (s->outputs + LANES - 1) / LANES, padded = vecs * LANES;
-    int64_t in_vecs = (s->inputs + LANES - 1) / LANES, in_padded = in_vecs * LANES;
-    int64_t high = s->height - s->rows + 1, wide = s->width - s->columns + 1;
-    int64_t down = s->pool ? high / 2 : high, across = s->pool ? wide / 2 : wide;
-    int64_t weights = s->rows * s->columns * s->inputs * padded, image = s->height * s->width * s->inputs;
-    int64_t g_row = (wide + 2 * (s->columns - 1)) * padded;
-    T *inner = g + (s->rows - 1) * g_row + (s->columns - 1) * padded;
-    for (int64_t n = 0; n < s->clients * s->batch; n++) {
-        int64_t client = n / s->batch;
-        T *bias = db + client * padded;
-        for (int64_t i = 0; i < high; i++) memset(inner + i * g_row, 0, wide * padded * sizeof(T));
-        for (int64_t i = 0; i < down; i++)
-            for (int64_t j = 0; j < across; j++, dy += s->outputs, chosen += s->outputs) {
-                T *to = inner + (s->pool ? 2 * i : i) * g_row + (s->pool ? 2 * j : j) * padded;
-                for (int64_t c = 0; c < s->outputs; c++) {
-                    /* Without a branch, which would be guessed wrong half of the time: 4 puts a zero where one is. */
-                    T passed = chosen[c] == 4 ? 0 : dy[c];
-                    to[(chosen[c] >> 1 & 1) * g_row + (chosen[c] & 1) * padded + c] = passed;
-                    bias[c] += passed;
+/* HIGH channels × WIDE vectors of one row of results; `more` adds to what is there instead of the bias. */
+INLINE void sum_tile(const int HIGH, const int WIDE, const Walk *k, const T *x, const T *w, const T *bias, T *y,
+                     int64_t pitch, int more) {
+    vec a[6][4];
+    UNROLL for (int i = 0; i < HIGH; i++)
+        UNROLL for (int v = 0; v < WIDE; v++)
+            a[i][v] = more ? LOAD(y + i * pitch + v * LANES) : (vec)((bias ? bias[i] : 0) - (vec){0});
+    for (int64_t plane = 0; plane < k->planes; plane++)
+        for (int64_t row = 0; row < k->rows; row++) {
+            const T *xs = x + plane * k->x_plane + row * k->x_row;
+            const T *ws = w + plane * k->w_plane + row * k->w_row;
+            for (int64_t column = 0; column < k->columns; column++, xs += k->x_column, ws += k->w_column) {
+                vec b[4];
+                UNROLL for (int v = 0; v < WIDE; v++) {
+                    b[v] = LOAD(xs + v * LANES);
+                    HOLD(b[v]);
+                }
+                UNROLL for (int i = 0; i < HIGH; i++) {
+                    vec s = ws[i * k->w_channel] - (vec){0};
+                    HOLD(s);
+                    UNROLL for (int v = 0; v < WIDE; v++) a[i][v] += s * b[v];
                 }
             }
-        grade_weights(vecs, x + n * image, inner, dw + client * weights, g_row, s->height, s->width, s->inputs,
-                      s->rows, s->columns);
-        if (!dx) continue;
-        sum_image(in_vecs, g, turned + client * s->rows * s->columns * padded * in_padded, NULL, wide_dx,
-                    high + 2 * (s->rows - 1), wide + 2 * (s->columns - 1), padded, s->rows, s->columns, s->rows - 1,
-                    s->rows - 1 + high);
-        for (int64_t p = 0; p < s->height * s->width; p++)
-            memcpy(dx + n * image + p * s->inputs, wide_dx + p * in_padded, s->inputs * sizeof(T));
+        }
+    UNROLL for (int i = 0; i < HIGH; i++)
+        UNROLL for (int v = 0; v < WIDE; v++) STORE(y + i * pitch + v * LANES, a[i][v]);
+}
+
+#define SUM(high, wide) \
+    case high * 8 + wide: sum_tile(high, wide, k, x, w, bias, y, pitch, more); break;
+static void sum(int64_t high, int64_t wide, const Walk *k, const T *x, const T *w, const T *bias, T *y,
+                int64_t pitch, int more) {
+    switch (high * 8 + wide) {
+        SUM(1, 1) SUM(2, 1) SUM(3, 1) SUM(4, 1) SUM(5, 1) SUM(6, 1)
+        SUM(1, 2) SUM(2, 2) SUM(3, 2) SUM(4, 2) SUM(5, 2) SUM(6, 2)
+        SUM(1, 3) SUM(2, 3) SUM(3, 3) SUM(4, 3)
+        SUM(1, 4) SUM(2, 4)
+#if REGISTERS > 16
+        SUM(5, 3) SUM(6, 3) SUM(3, 4) SUM(4, 4) SUM(5, 4) SUM(6, 4)
+#endif
     }
 }
+
+/* One row of results for all channels, y [channels][pitch], from rows of `length` numbers at x which begin and end
+   `reach` numbers before and behind the results: columns that only meet the zeros beyond are left out. */
+static void sum_row(Tile tile, const Walk *all, int64_t channels, int64_t vectors, int64_t length, int64_t clipped,
+                    const T *x, const T *w, const T *bias, T *y, int64_t pitch) {
+    int64_t across = up(vectors, tile.wide), down = up(channels, tile.high);
+    for (int64_t j = 0, v = 0, wide; j < across; j++, v += wide) {
+        wide = up(vectors - v, across - j);
+        Walk k = *all;
+        int64_t first = 0, last = k.columns;
+        if (clipped) { /* Column c starts at v × LANES + (c − columns + 1) × x_column in a row of `length` numbers. */
+            int64_t start = v * LANES - (k.columns - 1) * k.x_column, end = start + wide * LANES;
+            first = end > 0 ? 0 : up(1 - end, k.x_column);
+            last = least(k.columns, start >= length ? 0 : up(length - start, k.x_column));
+        }
+        k.columns = last - first;
+        /* Planes in groups that stay in the first-level cache while all channels use them. */
+        int64_t touched = all->rows * (wide * LANES + (all->columns - 1) * all->x_column + CACHE_LINE);
+        int64_t groups = up(all->planes * touched, CACHED / 2);
+        for (int64_t n = 0, plane = 0; n < groups; n++, plane += k.planes) {
+            k.planes = up(all->planes - plane, groups - n);
+            for (int64_t i = 0, c = 0, high; i < down; i++, c += high) {
+                high = up(channels - c, down - i);
+                sum(high, wide, &k, x + v * LANES + first * k.x_column + plane * k.x_plane,
+                    w + c * k.w_channel + first * k.w_column + plane * k.w_plane, bias ? bias + c : NULL,
+                    y + c * pitch + v * LANES, pitch, n > 0);
+            }
+        }
+    }
+}
+
+/* ---- Products: the gradient of weights ---------------------------------------------------------------------------- */
+
+/* One vector of positions, of which only those in `kept` count (all if NULL): what lies behind the last row may be
+   another client's, and not finite. */
+INLINE void multiply_step(const int HIGH, const int WIDE, vec a[4][5], const T *g, const T *x, int64_t g_plane,
+                          int64_t x_column, const mask *kept) {
+    vec b[5];
+    UNROLL for (int j = 0; j < WIDE; j++) {
+        b[j] = LOAD(x + j * x_column);
+        if (kept) b[j] = (vec)((mask)b[j] & *kept);
+        HOLD(b[j]);
+    }
+    UNROLL for (int i = 0; i < HIGH; i++) {
+        vec s = LOAD(g + i * g_plane);
+        HOLD(s);
+        UNROLL for (int j = 0; j < WIDE; j++) a[i][j] += s * b[j];
+    }
+}
+
+/* HIGH outputs × WIDE neighbouring columns of weights: gradient × input, added up over `rows` rows of `length`. */
+INLINE void multiply_tile(const int HIGH, const int WIDE, const T *g, const T *x, T *dw, int64_t rows, int64_t length,
+                          int64_t g_plane, int64_t g_row, int64_t x_row, int64_t x_column, int64_t w_channel) {
+    vec a[4][5];
+    UNROLL for (int i = 0; i < HIGH; i++)
+        UNROLL for (int j = 0; j < WIDE; j++) a[i][j] = (vec){0};
+    const mask kept = first_lanes(length % LANES);
+    for (int64_t row = 0; row < rows; row++) {
+        const T *gs = g + row * g_row, *xs = x + row * x_row;
+        for (int64_t left = length; left >= LANES; left -= LANES, gs += LANES, xs += LANES)
+            multiply_step(HIGH, WIDE, a, gs, xs, g_plane, x_column, NULL);
+        if (length % LANES) multiply_step(HIGH, WIDE, a, gs, xs, g_plane, x_column, &kept);
+    }
+    UNROLL for (int i = 0; i < HIGH; i++)
+        UNROLL for (int j = 0; j < WIDE; j++) dw[i * w_channel + j] += total(a[i][j]);
+}
+
+#define MULTIPLY(high, wide) \
+    case high * 8 + wide: \
+        multiply_tile(high, wide, g, x, dw, rows, length, g_plane, g_row, x_row, x_column, w_channel); \
+        break;
+static void multiply(int64_t high, int64_t wide, const T *g, const T *x, T *dw, int64_t rows, int64_t length,
+                     int64_t g_plane, int64_t g_row, int64_t x_row, int64_t x_column, int64_t w_channel) {
+    switch (high * 8 + wide) {
+        MULTIPLY(1, 1) MULTIPLY(1, 2) MULTIPLY(1, 3) MULTIPLY(1, 4) MULTIPLY(1, 5)
+        MULTIPLY(2, 1) MULTIPLY(2, 2) MULTIPLY(2, 3) MULTIPLY(2, 4) MULTIPLY(2, 5)
+        MULTIPLY(3, 1) MULTIPLY(3, 2) MULTIPLY(3, 3)
+        MULTIPLY(4, 1) MULTIPLY(4, 2) MULTIPLY(4, 3)
+#if REGISTERS > 16
+        MULTIPLY(3, 4) MULTIPLY(3, 5) MULTIPLY(4, 4) MULTIPLY(4, 5)
+#endif
+    }
+}
+
+/* All weights of one client, added to dw. */
+static void multiply_all(const Shape *s, const T *x, const T *g, T *dw, int64_t g_plane, int64_t g_row) {
+    int64_t high = s->height - s->rows + 1, wide = s->width - s->columns + 1;
+    int64_t vectors = up(wide * s->batch, LANES), x_row = s->width * s->batch, x_plane = s->height * x_row;
+    int64_t window = s->rows * s->columns, w_channel = s->inputs * window;
+    Tile tile = best_tile(s->outputs, s->columns, 4, 5);
+    int64_t down = up(s->outputs, tile.high), across = up(s->columns, tile.wide);
+    /* As many rows at once as the first-level cache holds. */
+    int64_t fit = most(1, CACHED / (tile.high * vectors * LANES + x_row));
+    int64_t chunks = up(high, fit);
+    for (int64_t i = 0, o = 0, outputs; i < down; i++, o += outputs) {
+        outputs = up(s->outputs - o, down - i);
+        for (int64_t n = 0, from = 0, rows; n < chunks; n++, from += rows) {
+            rows = up(high - from, chunks - n);
+            const T *gs = g + o * g_plane + from * g_row;
+            for (int64_t plane = 0; plane < s->inputs; plane++)
+                for (int64_t r = 0; r < s->rows; r++)
+                    for (int64_t j = 0, c = 0, columns; j < across; j++, c += columns) {
+                        columns = up(s->columns - c, across - j);
+                        multiply(outputs, columns, gs, x + plane * x_plane + (from + r) * x_row + c * s->batch,
+                                 dw + o * w_channel + plane * window + r * s->columns + c, rows, wide * s->batch,
+                                 g_plane, g_row, x_row, s->batch, w_channel);
+                    }
+        }
+    }
+}
+
+/* ---- Pooling and ReLU --------------------------------------------------------------------------------------------- */
+
+/* `count` runs of `run` numbers, each the largest of itself and its neighbours `right` and `below` if these are not 0.
+   Vectors may reach beyond a run, since the next overwrites that, but not beyond the last. */
+static void settle(const T *from, int64_t right, int64_t below, int64_t relu, T *y, uint8_t *chosen, int64_t count,
+                   int64_t run) {
+    for (int64_t j = 0; j < count; j++, from += run + right, y += run, chosen += run)
+        for (int64_t b = 0; b < run; b += LANES) {
+            vec best = LOAD(from + b);
+            mask which = (mask){0};
+            if (below) {
+                const vec other[3] = {LOAD(from + b + right), LOAD(from + b + below), LOAD(from + b + below + right)};
+                UNROLL for (int k = 0; k < 3; k++) {
+                    /* A NaN wins, as in torch. */
+                    mask wins = (mask)(other[k] > best) | (mask)(other[k] != other[k]);
+                    best = (vec)((wins & (mask)other[k]) | (~wins & (mask)best));
+                    which = (wins & (k + 1)) | (~wins & which);
+                }
+            }
+            if (relu) {
+                mask stopped = (mask)(best <= 0);
+                best = (vec)(~stopped & (mask)best);
+                which = (stopped & 4) | (~stopped & which);
+            }
+            bytes place = __builtin_convertvector(which, bytes);
+            int64_t left = (count - j) * run - b;
+            if (left >= LANES) {
+                STORE(y + b, best);
+                *(bytes *)(chosen + b) = place;
+            } else {
+                memcpy(y + b, &best, (size_t)left * sizeof(T));
+                memcpy(chosen + b, &place, (size_t)left);
+            }
+        }
+}
+
+/* The way back: what came to each run goes to the place that was chosen, and zeros to the others. */
+static void unsettle(const T *dy, const uint8_t *chosen, T *to, int64_t right, int64_t below, int64_t count,
+                     int64_t run) {
+    for (int64_t j = 0; j < count; j++, dy += run, chosen += run, to += run + right)
+        for (int place = 0; place < (right ? 2 : 1); place++)
+            for (int64_t b = 0; b < run; b += LANES) {
+                mask which = __builtin_convertvector(*(const bytes *)(chosen + b), mask), came = (mask)LOAD(dy + b);
+                T *at = to + place * right + b;
+                STORE(at, (vec)(came & (mask)(which == place)));
+                if (below) STORE(at + below, (vec)(came & (mask)(which == place + 2)));
+            }
+}
+
+/* ---- The two passes ----------------------------------------------------------------------------------------------- */
+
+static T *zeros(int64_t count) {
+    void *memory = NULL;
+    if (posix_memalign(&memory, 64, (size_t)count * sizeof(T))) return NULL;
+    return memset(memory, 0, (size_t)count * sizeof(T));
+}
+
+/* x [clients][inputs][height][width][batch], w [clients][outputs][inputs][rows][columns], bias [clients][outputs] or
+   NULL give y [clients][outputs][high][wide][batch], after pooling if asked for. `chosen`, of the same size, says for
+   the way back which of the four pooled positions won, or 4 where ReLU let nothing through. Behind x there must be room
+   for a vector. */
+int forward(const Shape *s, const T *x, const T *w, const T *bias, T *y, uint8_t *chosen) {
+    int64_t high = s->height - s->rows + 1, wide = s->width - s->columns + 1, band = s->pool ? 2 : 1;
+    int64_t down = high / band, across = wide / band, vectors = up(wide * s->batch, LANES);
+    int64_t row = s->width * s->batch, window = s->rows * s->columns, pitch = vectors * LANES;
+    Walk k = {s->inputs, s->rows, s->columns, s->height * row, row, s->batch, s->inputs * window, window, s->columns, 1};
+    Tile tile = best_tile(s->outputs, vectors, 6, 4);
+    T *sums = zeros(band * s->outputs * pitch + LANES);
+    if (!sums) return 1;
+    int64_t below = s->outputs * pitch;
+    for (int64_t n = 0; n < s->clients; n++) {
+        for (int64_t i = 0; i < down; i++) {
+            for (int64_t r = 0; r < band; r++)
+                sum_row(tile, &k, s->outputs, vectors, 0, 0, x + (band * i + r) * row, w, bias, sums + r * below, pitch);
+            for (int64_t o = 0; o < s->outputs; o++) {
+                int64_t at = (o * down + i) * across * s->batch;
+                if (s->pool)
+                    settle(sums + o * pitch, s->batch, below, s->relu, y + at, chosen + at, across, s->batch);
+                else
+                    settle(sums + o * pitch, 0, 0, s->relu, y + at, chosen + at, 1, across * s->batch);
+            }
+        }
+        x += s->inputs * s->height * row;
+        w += s->outputs * k.w_channel;
+        if (bias) bias += s->outputs;
+        y += s->outputs * down * across * s->batch;
+        chosen += s->outputs * down * across * s->batch;
+    }
+    free(sums);
+    return 0;
+}
+
+/* From dy, of the same shape as y, dw and db (or NULL) and, unless it is NULL, dx. Behind x, dy and chosen there must
+   be room for a vector. */
+int backward(const Shape *s, const T *x, const T *w, const T *dy, const uint8_t *chosen, T *dw, T *db, T *dx) {
+    int64_t high = s->height - s->rows + 1, wide = s->width - s->columns + 1, band = s->pool ? 2 : 1;
+    int64_t down = high / band, across = wide / band, vectors = up(wide * s->batch, LANES);
+    int64_t row = s->width * s->batch, window = s->rows * s->columns, weights = s->outputs * s->inputs * window;
+    /* One client's gradients of the sums, rows apart by as many zeros as a tile is wide. */
+    int64_t margin = 4 * LANES, g_row = vectors * LANES + margin;
+    /* Planes an odd number of cache lines apart share no more of the cache's sets than they must. */
+    int64_t g_plane = (up(high * g_row, CACHE_LINE) | 1) * CACHE_LINE;
+    /* Back from outputs to inputs, the kernel is walked from its last weight to its first. */
+    int64_t in_vectors = up(row, LANES), pitch = in_vectors * LANES;
+    Tile tile = best_tile(s->inputs, in_vectors, 6, 4);
+    T *g = zeros(margin + s->outputs * g_plane + LANES), *wide_dx = zeros(s->inputs * pitch);
+    if (!g || !wide_dx) {
+        free(g), free(wide_dx);
+        return 1;
+    }
+    T *inner = g + margin;
+    for (int64_t n = 0; n < s->clients; n++) {
+        for (int64_t o = 0; o < s->outputs; o++) {
+            vec sum = (vec){0};
+            for (int64_t i = 0; i < down; i++) {
+                T *to = inner + o * g_plane + band * i * g_row;
+                if (s->pool)
+                    unsettle(dy, chosen, to, s->batch, g_row, across, s->batch);
+                else
+                    unsettle(dy, chosen, to, 0, 0, 1, across * s->batch);
+                dy += across * s->batch, chosen += across * s->batch;
+                for (int64_t r = 0; r < band; r++, to += g_row) {
+                    int64_t written = band * across * s->batch;
+                    memset(to + written, 0, (size_t)(vectors * LANES + LANES - written) * sizeof(T));
+                    for (int64_t v = 0; v < vectors; v++) sum += LOAD(to + v * LANES);
+                }
+            }
+            if (!db) continue;
+            *db++ = total(sum);
+        }
+        memset(dw, 0, (size_t)weights * sizeof(T));
+        multiply_all(s, x, inner, dw, g_plane, g_row);
+        if (dx)
+            for (int64_t i = 0; i < s->height; i++) {
+                /* Kernel row r meets row i − r of the gradients, as far as there is one; walked from the last r on. */
+                int64_t last = least(i, s->rows - 1), first = most(0, i - high + 1);
+                Walk k = {s->outputs, last - first + 1, s->columns, g_plane, g_row, s->batch,
+                          window, s->inputs * window, -s->columns, -1};
+                sum_row(tile, &k, s->inputs, in_vectors, wide * s->batch, 1,
+                        inner + (i - last) * g_row - (s->columns - 1) * s->batch,
+                        w + last * s->columns + s->columns - 1, NULL, wide_dx, pitch);
+                for (int64_t c = 0; c < s->inputs; c++)
+                    memcpy(dx + (c * s->height + i) * row, wide_dx + c * pitch, (size_t)row * sizeof(T));
+            }
+        x += s->inputs * s->height * row;
+        w += weights, dw += weights;
+        if (dx) dx += s->inputs * s->height * row;
+    }
+    free(g), free(wide_dx);
+    return 0;
+}
+
+/* Lays the images of `clients` out as the kernel wants them, to [channels][pixels][batch], a block at a time. */
+void batch_last(const T *from, T *to, int64_t clients, int64_t batch, int64_t channels, int64_t pixels,
+                int64_t channel_step, int64_t pixel_step) {
+    int64_t image = channels * pixels;
+    for (int64_t n = 0; n < clients; n++, from += batch * image)
+        for (int64_t c = 0; c < channels; c++)
+            for (int64_t k = 0, block; k < pixels; k += block, to += block * batch) {
+                block = least(16, pixels - k);
+                for (int64_t b = 0; b < batch; b++) {
+                    const T *pixel = from + b * image + c * channel_step + k * pixel_step;
+                    for (int64_t i = 0; i < block; i++) to[i * batch + b] = pixel[i * pixel_step];
+                }
+            }
+}
+
+int64_t vector_bits(void) { return 8 * BYTES; }

@@ -12,31 +12,36 @@ import logging
 import math
 import os
 import platform
+import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import astuple, dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from fdsim.files import UnfinishedFile
+
 log = logging.getLogger("fdsim.learning")
 
-#: Output channels are padded to a multiple of this; see direct_conv.c.
-LANES = 8
-#: Beyond this many channels torch's convolutions are as fast.
-MOST_CHANNELS = 4 * LANES
+#: The kernel reads and writes whole vectors, the last of which may reach so many bytes beyond the end of a tensor.
+ROOM_BYTES = 64
 
 _SOURCE = Path(__file__).with_name("direct_conv.c")
 _FLAGS = ("-O3", "-march=native", "-shared", "-fPIC")
+#: How long a compiler may take to say its version, and to compile, s.
+_VERSION_S, _COMPILE_S = 10.0, 120.0
 _NUMBERS = {torch.float32: (), torch.float64: ("-DT=double", "-DWHOLE=int64_t")}
 
 
 @dataclass(frozen=True)
 class ConvShape:
-    """One convolution of a stack: C clients, B images each of H × W × inputs, and what follows it."""
+    """One convolution of a stack: C clients, B images each of inputs × H × W, and what follows it."""
 
     clients: int
     batch: int
@@ -50,61 +55,134 @@ class ConvShape:
     relu: bool
 
     @property
-    def sums(self) -> tuple[int, int]:
-        """Height and width before pooling."""
-        return self.height - self.rows + 1, self.width - self.columns + 1
-
-    @property
     def made(self) -> tuple[int, int, int, int, int]:
-        """The shape of what comes out, [C, B, height, width, outputs]."""
-        high, wide = (side // 2 if self.pool else side for side in self.sums)
-        return self.clients, self.batch, high, wide, self.outputs
-
-
-def padded(channels: int) -> int:
-    """Return a number of channels rounded up to whole vectors."""
-    return -(-channels // LANES) * LANES
+        """The shape of what comes out, [C, outputs, height, width, B]."""
+        sums = (self.height - self.rows + 1, self.width - self.columns + 1)
+        high, wide = (side // 2 if self.pool else side for side in sums)
+        return self.clients, self.outputs, high, wide, self.batch
 
 
 @cache
 def kernel(dtype: torch.dtype = torch.float32) -> ctypes.CDLL | None:
-    """Return the kernel for a type of numbers, or None where it cannot be compiled.
+    """Return the kernel for a type of numbers, or None where it cannot be compiled or does not work.
 
     It is compiled in a few seconds, once for each machine.
     """
-    compiler = os.environ.get("CC") or next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    compiler = _compiler()
     if compiler is None:
         log.info("no C compiler: convolutions are torch's own")
         return None
     try:
-        return ctypes.CDLL(str(_built(compiler, (*_FLAGS, *_NUMBERS[dtype]))))
+        return _loaded(compiler, dtype)
     except (OSError, subprocess.SubprocessError) as error:
-        log.warning("the convolution kernel could not be compiled, torch's own are used: %s", error)
+        log.warning(
+            "the convolution kernel could not be compiled, torch's own are used: %s%s", error, _told(error)
+        )
         return None
 
 
-def _built(compiler: str, flags: tuple[str, ...]) -> Path:
-    """Compile the kernel unless it exists for the same source, compiler and processor."""
-    told = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
-    key = hashlib.sha256(
-        "\n".join([_SOURCE.read_text("utf-8"), told, *flags, platform.machine(), _processor()]).encode()
-    ).hexdigest()[:16]
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fdsim"
-    library = home / f"direct_conv-{key}.so"
-    if library.exists():
-        return library
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        home = Path(tempfile.mkdtemp(prefix="fdsim-"))
-        library = home / library.name
-    with tempfile.TemporaryDirectory(dir=home) as scratch:
-        fresh = Path(scratch) / library.name
-        subprocess.run(
-            [compiler, *flags, str(_SOURCE), "-o", str(fresh)], check=True, capture_output=True, timeout=120
-        )
-        fresh.replace(library)
+def _compiler() -> list[str] | None:
+    """Return the words of the compiler's command; $CC may hold options too, as in "gcc -m64"."""
+    chosen = shlex.split(os.environ.get("CC", ""))
+    if chosen:
+        return chosen
+    found = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    return None if found is None else [found]
+
+
+def _told(error: Exception) -> str:
+    """Return the last line that a failed program wrote."""
+    lines = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip().splitlines()
+    return f" ({lines[-1]})" if lines else ""
+
+
+def _loaded(compiler: list[str], dtype: torch.dtype) -> ctypes.CDLL:
+    """Load the kernel from the cache, or compile, prove, load and keep it."""
+    flags = (*_FLAGS, *_NUMBERS[dtype])
+    version = subprocess.run([*compiler, "--version"], capture_output=True, check=True, timeout=_VERSION_S)
+    about = [_SOURCE.read_bytes(), version.stdout, *(word.encode() for word in (*compiler, *flags))]
+    about += [platform.machine().encode(), _processor().encode()]
+    name = "direct_conv-" + hashlib.sha256(b"\n".join(about)).hexdigest()[:16]
+    cache_folder = _cache_folder()
+    kept = None if cache_folder is None else _kept(cache_folder, name)
+    if kept is not None:
+        return ctypes.CDLL(str(kept))
+    # What is loaded stays in memory when its file is removed, so that nothing is left where no cache can be written.
+    with tempfile.TemporaryDirectory(prefix="fdsim-", ignore_cleanup_errors=True) as scratch:
+        fresh = Path(scratch) / f"{name}.so"
+        command = [*compiler, *flags, str(_SOURCE), "-o", str(fresh)]
+        subprocess.run(command, check=True, capture_output=True, timeout=_COMPILE_S)
+        _prove(fresh, dtype)
+        library = ctypes.CDLL(str(fresh))
+        if cache_folder is not None:
+            with suppress(OSError), UnfinishedFile(cache_folder / f"{name}-{_sum(fresh)}.so") as waiting:
+                shutil.copyfile(fresh, waiting)
     return library
+
+
+def _cache_folder() -> Path | None:
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fdsim"
+    except RuntimeError:  # nobody's home
+        return None
+
+
+def _kept(folder: Path, name: str) -> Path | None:
+    """Return the library in the cache whose bytes have the checksum in its name; damaged ones are removed."""
+    for path in sorted(folder.glob(f"{name}-*.so")):
+        with suppress(OSError):
+            if path.stem == f"{name}-{_sum(path)}":
+                return path
+            log.warning("%s is damaged, and compiled again", path)
+            path.unlink()
+    return None
+
+
+def _sum(path: Path) -> str:
+    """Return a checksum of a file. To load a damaged library would end the process, without a word."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:32]
+
+
+def _prove(library: Path, dtype: torch.dtype) -> None:
+    """Try a fresh kernel in a process of its own: an instruction that this processor lacks ends that one, not ours."""
+    here = str(Path(__file__).resolve().parents[3])
+    code = f"from {__name__} import prove; prove({str(library)!r}, {str(dtype).removeprefix('torch.')!r})"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*filter(None, sys.path), here])}
+    subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        check=True,
+        capture_output=True,
+        timeout=_COMPILE_S,
+        env=environment,
+    )
+
+
+def prove(library: str, number: str) -> None:
+    """Hold one convolution and its gradients by a library against torch's own; raise if they differ."""
+    loaded, dtype = ctypes.CDLL(library), getattr(torch, number)
+    globals()["kernel"] = lambda _: loaded  # this process is for nothing else
+    clients, batch, inputs, outputs, height, width, side = 2, 3, 2, 5, 9, 10, 3
+    shape = ConvShape(clients, batch, height, width, inputs, side, side, outputs, pool=True, relu=True)
+
+    def leaf(*sizes: int) -> torch.Tensor:
+        values = torch.arange(math.prod(sizes), dtype=dtype).mul_(0.7).sin_()
+        return values.view(sizes).requires_grad_()
+
+    images = leaf(clients, inputs, height, width, batch)
+    weights, bias = leaf(clients, outputs, inputs, side, side), leaf(clients, outputs)
+    made: torch.Tensor = DirectConv.apply(images, weights, bias, shape)
+    wanted = torch.stack(
+        [
+            torch.nn.functional.max_pool2d(
+                torch.nn.functional.conv2d(images[c].permute(3, 0, 1, 2), weights[c], bias[c]).relu(), 2
+            ).permute(1, 2, 3, 0)
+            for c in range(clients)
+        ]
+    )
+    torch.testing.assert_close(made, wanted)
+    leaves = (images, weights, bias)
+    found = torch.autograd.grad(made.square().sum(), leaves)
+    torch.testing.assert_close(found, torch.autograd.grad(wanted.square().sum(), leaves))
 
 
 def _processor() -> str:
@@ -116,26 +194,52 @@ def _processor() -> str:
     return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
 
 
+def vector_bits() -> int | None:
+    """Return the width of the kernel's vectors, or None where there is no kernel."""
+    library = kernel()
+    return None if library is None else int(library.vector_bits())
+
+
+def batch_last(images: torch.Tensor) -> torch.Tensor:
+    """Lay [C, B, channels, H, W] out as [C, channels, H, W, B]; as it is if it lies so already."""
+    laid = images.permute(0, 2, 3, 4, 1)
+    if laid.is_contiguous():
+        return laid
+    clients, batch, channels, height, width = images.shape
+    pixels = height * width
+    if images.is_contiguous():
+        steps = (pixels, 1)
+    elif images.permute(0, 1, 3, 4, 2).is_contiguous():
+        steps = (1, channels)
+    else:
+        steps = None
+    if steps is None or images.requires_grad:
+        return laid.contiguous()
+    made = _with_room(tuple(laid.shape), images)
+    _kernel_for(images.dtype).batch_last(
+        *map(ctypes.c_void_p, (images.data_ptr(), made.data_ptr())),
+        *map(ctypes.c_int64, (clients, batch, channels, pixels, *steps)),
+    )
+    return made
+
+
 class DirectConv(torch.autograd.Function):
     """Convolution, bias, 2×2 max-pooling and ReLU of a stack, as far as the shape asks for them.
 
-    Inputs [C, B, H, W, inputs], weights [C, rows, columns × inputs, padded outputs] and bias [C, padded outputs] give
-    [C, B, height, width, outputs]. All contiguous. Weights of padding are zero, and so are their gradients.
+    Inputs [C, inputs, H, W, B], weights [C, outputs, inputs, rows, columns] and, unless it is None, bias [C, outputs]
+    give [C, outputs, height, width, B]. All contiguous.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, inputs: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor, shape: ConvShape
+        ctx: Any, inputs: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor | None, shape: ConvShape
     ) -> torch.Tensor:
         """Call the kernel."""
-        # The kernel writes whole vectors, the last of which may reach beyond the end.
-        count = math.prod(shape.made)
-        made = inputs.new_empty(count + LANES)[:count].view(shape.made)
-        chosen = torch.empty(count + LANES, dtype=torch.uint8)[:count]
-        high, wide = shape.sums
-        sums = inputs.new_empty(high * wide * padded(shape.outputs))
-        _call("forward", inputs.dtype, shape, inputs, weights, bias, made, chosen, sums)
-        ctx.shape = shape
+        inputs = _roomy(inputs)
+        made = _with_room(shape.made, inputs)
+        chosen = torch.empty(made.numel() + ROOM_BYTES, dtype=torch.uint8)
+        _call("forward", shape, inputs, weights, bias, made, chosen)
+        ctx.shape, ctx.biased = shape, bias is not None
         ctx.save_for_backward(inputs, weights, chosen)
         return made
 
@@ -144,46 +248,50 @@ class DirectConv(torch.autograd.Function):
         """Call the kernel's backward pass."""
         inputs, weights, chosen = ctx.saved_tensors
         shape: ConvShape = ctx.shape
-        found = gradients[0].contiguous()
-        high, wide = shape.sums
-        margins = inputs.new_zeros(
-            (high + 2 * (shape.rows - 1)) * (wide + 2 * (shape.columns - 1)) * padded(shape.outputs)
-        )
-        of_weights, of_bias = (
-            torch.zeros_like(weights),
-            weights.new_zeros(shape.clients, padded(shape.outputs)),
-        )
-        of_inputs = turned = scratch = None
-        if ctx.needs_input_grad[0]:
-            of_inputs, turned = torch.empty_like(inputs), _turned(weights, shape)
-            scratch = inputs.new_empty(shape.height * shape.width * padded(shape.inputs))
+        of_weights = torch.empty_like(weights)
+        of_bias = weights.new_empty(shape.clients, shape.outputs) if ctx.biased else None
+        of_inputs = _with_room(tuple(inputs.shape), inputs) if ctx.needs_input_grad[0] else None
         _call(
-            "backward",
-            inputs.dtype,
-            shape,
-            *(inputs, found, chosen, turned, of_weights, of_bias, of_inputs, margins, scratch),
+            *("backward", shape, inputs, weights, _roomy(batch_last(gradients[0].permute(0, 4, 1, 2, 3)))),
+            *(chosen, of_weights, of_bias, of_inputs),
         )
         return of_inputs, of_weights, of_bias, None
 
 
-def _turned(weights: torch.Tensor, shape: ConvShape) -> torch.Tensor:
-    """The weights with inputs and outputs exchanged and both kernel axes reversed, inputs padded to whole vectors."""
-    split = weights.view(shape.clients, shape.rows, shape.columns, shape.inputs, padded(shape.outputs)).flip(
-        1, 2
-    )
-    turned = weights.new_zeros(
-        shape.clients, shape.rows, shape.columns, padded(shape.outputs), padded(shape.inputs)
-    )
-    turned[..., : shape.inputs] = split.transpose(3, 4)
-    return turned
+def _with_room(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+    """Make an empty tensor that may be read and written a vector beyond its end."""
+    count = math.prod(shape)
+    return like.new_empty(count + ROOM_BYTES // like.element_size())[:count].view(shape)
 
 
-def _call(name: str, dtype: torch.dtype, shape: ConvShape, *tensors: torch.Tensor | None) -> None:
+def _roomy(given: torch.Tensor) -> torch.Tensor:
+    """Copy a tensor behind which there is no room."""
+    end = (given.storage_offset() + given.numel()) * given.element_size()
+    if given.untyped_storage().nbytes() >= end + ROOM_BYTES:
+        return given
+    return _with_room(tuple(given.shape), given).copy_(given)
+
+
+def _kernel_for(dtype: torch.dtype) -> ctypes.CDLL:
     library = kernel(dtype)
-    if library is None or max(shape.inputs, shape.outputs) > MOST_CHANNELS or min(shape.made) < 1:
-        raise RuntimeError(f"there is no convolution kernel for {shape} in {dtype}")
-    numbers = (ctypes.c_int64 * 10)(*astuple(shape))
+    if library is None:
+        raise RuntimeError(f"there is no convolution kernel for {dtype}")
+    return library
+
+
+@lru_cache(maxsize=256)
+def _numbers(shape: ConvShape) -> ctypes.Array[ctypes.c_int64]:
+    """Return a shape as the kernel reads it."""
+    if min(shape.made) < 1:
+        raise RuntimeError(f"there is no convolution kernel for {shape}")
+    return (ctypes.c_int64 * 10)(*astuple(shape))
+
+
+def _call(name: str, shape: ConvShape, first: torch.Tensor, *others: torch.Tensor | None) -> None:
     # ctypes releases the interpreter lock while the kernel runs, so that workers run in parallel.
-    library[name](
-        ctypes.byref(numbers), *(ctypes.c_void_p(None if t is None else t.data_ptr()) for t in tensors)
+    failed = getattr(_kernel_for(first.dtype), name)(
+        _numbers(shape),
+        *(ctypes.c_void_p(None if t is None else t.data_ptr()) for t in (first, *others)),
     )
+    if failed:
+        raise MemoryError(f"no memory for the convolution of {shape}")

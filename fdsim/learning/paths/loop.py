@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch.nn.functional import cross_entropy
 
@@ -14,13 +16,23 @@ from fdsim.learning.paths.compiled import Compiled
 from fdsim.learning.paths.execution import ExecutionOptions
 
 
+def pool_before_relu(module: torch.nn.Module) -> torch.nn.Module:
+    """Let ReLU follow max-pooling wherever it comes right before it: the same numbers, a quarter of the work."""
+    for part in module.modules():
+        if type(part) is torch.nn.Sequential:
+            for i, (first, second) in enumerate(pairwise(list(part))):
+                if type(first) is torch.nn.ReLU and type(second) is torch.nn.MaxPool2d:
+                    part[i], part[i + 1] = second, first
+    return module
+
+
 class LoopTrainer:
     """Trains clients in turn with the module itself and torch.optim.SGD."""
 
     def __init__(self, module: torch.nn.Module, samples: Samples, execution: ExecutionOptions) -> None:
         if execution.channels_last:
             # Parameters keep their logical order of elements.
-            module = module.to(memory_format=torch.channels_last)
+            module = pool_before_relu(module).to(memory_format=torch.channels_last)
         self.module, self.samples, self.layout, self.execution = (
             module,
             samples,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from fdsim.learning.paths.direct_conv import MOST_CHANNELS, ConvShape, DirectConv, padded
+from fdsim.learning.paths.direct_conv import ConvShape, DirectConv, batch_last
 from fdsim.learning.paths.stacked_layers import Elementwise, Leaves, Signal, StackedConv, StackedLayer
 
 
@@ -17,34 +17,21 @@ class StackedDirectConv(StackedLayer):
         self.parameters = 1 if layer.bias is None else 2
 
     def stack(self, parameters: Leaves, clients: int) -> Leaves:
-        weight = parameters[0]
-        outputs, inputs, rows, columns = weight.shape
-        wide = weight.new_zeros(rows, columns, inputs, padded(outputs))
-        wide[..., :outputs] = weight.permute(2, 3, 1, 0)
-        bias = weight.new_zeros(padded(outputs))
-        for given in parameters[1:]:
-            bias[:outputs] = given
-        leaves = [wide.view(rows, columns * inputs, -1), bias][: self.parameters]
-        return [leaf.expand(clients, *leaf.shape).clone() for leaf in leaves]
-
-    def unstack(self, leaves: Leaves, clients: int) -> Leaves:
-        rows, columns = self.layer.kernel_size
-        inputs, outputs = self.layer.in_channels, self.layer.out_channels
-        weight = leaves[0].view(clients, rows, columns, inputs, -1)[..., :outputs].permute(0, 4, 3, 1, 2)
-        return [weight.reshape(clients, -1), *(bias[:, :outputs] for bias in leaves[1:])]
+        return [parameter.expand(clients, *parameter.shape).clone() for parameter in parameters]
 
     def forward(self, signal: Signal, leaves: Leaves) -> Signal:
         signal = signal.as_rows()
-        images = signal.values.permute(0, 1, 3, 4, 2).contiguous()
-        clients, batch, height, width, inputs = images.shape
+        images = batch_last(signal.values)
+        clients, inputs, height, width, batch = images.shape
         rows, columns = self.layer.kernel_size
         shape = ConvShape(
             *(clients, batch, height, width, inputs, rows, columns, self.layer.out_channels),
             *(self.pool, self.relu),
         )
-        bias = leaves[1] if len(leaves) > 1 else images.new_zeros(clients, leaves[0].shape[-1])
-        made: torch.Tensor = DirectConv.apply(images, leaves[0], bias, shape)
-        return signal.then(made.permute(0, 1, 4, 2, 3))
+        made: torch.Tensor = DirectConv.apply(
+            images, leaves[0], leaves[1] if len(leaves) > 1 else None, shape
+        )
+        return signal.then(made.permute(0, 4, 1, 2, 3))
 
 
 def with_direct_convs(layers: list[StackedLayer]) -> list[StackedLayer]:
@@ -67,11 +54,7 @@ def with_direct_convs(layers: list[StackedLayer]) -> list[StackedLayer]:
 
 
 def _suits(layer: nn.Conv2d) -> bool:
-    return (
-        max(layer.in_channels, layer.out_channels) <= MOST_CHANNELS
-        and layer.groups == 1
-        and (layer.stride, layer.padding, layer.dilation) == ((1, 1), (0, 0), (1, 1))
-    )
+    return layer.groups == 1 and (layer.stride, layer.padding, layer.dilation) == ((1, 1), (0, 0), (1, 1))
 
 
 def _is_pool(layer: StackedLayer) -> bool:

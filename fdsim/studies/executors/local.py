@@ -17,11 +17,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import fdsim
 from fdsim.distributed.cluster import usable_cores
 from fdsim.errors import InputError
 from fdsim.studies.executors.base import Advanced, Ended, Event, Failed, Started
 from fdsim.studies.trial import TrialJob
 
+#: Where the package itself is, should no entry of the path lead there.
+_FDSIM_IN = str(Path(fdsim.__file__).resolve().parent.parent)
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _GRACE_S = 5.0
 _LOG_LINES_SHOWN = 3
@@ -134,12 +137,12 @@ class LocalExecutor:
         log = self._logs / f"worker-{slot}.log"
         environment = {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, str(self._choices.threads_per_run))}
         # The worker imports what this process can, fdsim included, however it came to be on the path.
-        environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        environment["PYTHONPATH"] = os.pathsep.join([*(path or os.getcwd() for path in sys.path), _FDSIM_IN])
         if self._choices.gpus:
             environment["CUDA_VISIBLE_DEVICES"] = self._choices.gpus[slot % len(self._choices.gpus)]
         with open(log, "ab") as errors:
             process = subprocess.Popen(
-                [sys.executable, "-m", "fdsim.studies.executors.worker"],
+                [sys.executable, "-P", "-m", "fdsim.studies.executors.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

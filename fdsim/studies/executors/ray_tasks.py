@@ -114,7 +114,7 @@ def _scenario(job: TrialJob, examples: Examples) -> Scenario:
     """Make the job's scenario, with its data taken from the object store instead of from disk or the network."""
     from fdsim.scenario import parse_scenario
 
-    for place in job.import_from:
+    for place in reversed(job.import_from):
         import_also_from(Path(place))
     scenario = parse_scenario(job.scenario, job.trial)
     return scenario.model_copy(update={"data": holding(scenario.data, examples)})

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from fdsim.catalogue import build
+from fdsim.catalogue import MENU, build
 from fdsim.devices.config.profiles import names, profile
 from fdsim.devices.models.compute import Flops, PerSample
 from fdsim.devices.models.connectivity import Bandwidth, Connectivity, HomeWifi, Mobile, OnOff, Spell
@@ -48,8 +48,7 @@ def test_contracts_of_every_profile(name: str, family: str) -> None:
 
 @pytest.mark.parametrize(
     ("family", "kind"),
-    [("connectivity", kind) for kind in ("always_on", "on_off", "mobile", "home_wifi")]
-    + [("usage", kind) for kind in ("unattended", "spells", "hourly", "nightly")],
+    [(family, kind) for family in ("connectivity", "usage") for kind in MENU[family] if kind != "replay"],
 )
 def test_contracts_of_bare_kinds(family: str, kind: str) -> None:
     CHECKS[family](build(family, {"kind": kind}))

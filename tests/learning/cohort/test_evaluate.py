@@ -24,7 +24,9 @@ def evaluator(batch=None):
     inputs = np.eye(4, dtype=np.float32)[guesses]
     samples = Samples(inputs, LABELS, accelerator=torch.device("cpu"), dtype=torch.float32)
     mix = np.array([[4.0, 0, 0, 0], [0, 2, 2, 0], [1, 0, 0, 3]])
-    found = Evaluator(module, samples, classes=4, label_mix=mix)
+    found = Evaluator(
+        module, samples, label_counts=np.bincount(samples.labels.numpy(), minlength=4), label_mix=mix
+    )
     found.batch = batch or found.batch
     return found, flat_of(module)
 

@@ -22,10 +22,20 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda:0")
 
 
 def plan(
-    net: Net, shape, *, accelerators=(CPU,), clients=20, batch_size=20, module=None, **acceleration
+    net: Net,
+    shape,
+    *,
+    accelerators=(CPU,),
+    clients=20,
+    batch_size=20,
+    module=None,
+    data_bytes=0.0,
+    **acceleration,
 ) -> TrainingPlan:
     module = module or net.build(shape, 10, seed=0)
-    spec = CohortSpec(module, net.cost(shape, 10), batch_size, client_bytes=1e6, clients=clients)
+    spec = CohortSpec(
+        module, net.cost(shape, 10), batch_size, client_bytes=1e6, clients=clients, data_bytes=data_bytes
+    )
     return plan_for(Acceleration(**acceleration), spec, accelerators)
 
 
@@ -58,6 +68,14 @@ def test_a_gpu_takes_what_fits(monkeypatch):
     assert plan(CifarCnn(), (3, 32, 32), accelerators=(GPU,)) == TrainingPlan("stacked", 6, 1)
     assert plan(CifarCnn(), (3, 32, 32), accelerators=(GPU, GPU), clients=8) == TrainingPlan("stacked", 4, 2)
     assert plan(CifarCnn(), (3, 32, 32), accelerators=(GPU,), compile="auto").compiled
+
+
+def test_a_gpu_keeps_room_for_the_data(monkeypatch):
+    """The GPU with the least free memory counts, and 5 of its 10 MB are for the data set."""
+    free = {GPU: 20e6, torch.device("cuda:1"): 10e6}
+    monkeypatch.setattr("fdsim.learning.cohort.plan.free_bytes", free.__getitem__)
+    found = plan(CifarCnn(), (3, 32, 32), accelerators=tuple(free), data_bytes=5e6)
+    assert found == TrainingPlan("stacked", 3, 2)
 
 
 def test_unknown_modules_go_by_vmap_on_a_gpu(monkeypatch):

@@ -14,15 +14,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fdsim.catalogue import MENU, build
 from fdsim.data.datasets import Synthetic
-from fdsim.errors import ScenarioError
+from fdsim.errors import RunError, ScenarioError
 from fdsim.learning.cohort.cohort import CohortTrainer
 from fdsim.learning.cohort.workers import Worker
 from fdsim.learning.config.acceleration import Acceleration
 from fdsim.learning.config.training import Training
 from fdsim.learning.counterfactual import add_weighted_
+from fdsim.learning.engine import Task, begin, learn
 from fdsim.learning.nets.library import CifarCnn, DepthwiseCnn, Mlp
 from fdsim.learning.similarity import UpdateComparer
 from fdsim.strategies.base import Federation, UpdateScore
+from fdsim.telemetry.config import Telemetry
+from tests.strategies.worlds import scripted_trace
 
 INDICES = tuple(np.split(np.arange(60), [5, 12, 30, 31, 50]))
 HARD = Training(local_epochs=1, batch_size=4, momentum=0.9, weight_decay=0.1, proximal_mu=0.1, clip_norm=1.0)
@@ -44,6 +47,108 @@ class Waits(TorchDispatchMode):
         waiting = ("_local_scalar_dense", "nonzero", "equal", "is_nonzero", "masked_select", "unique")
         self.count += func.overloadpacket.__name__ in waiting
         return func(*args, **(kwargs or {}))
+
+
+class Ghost(TorchDispatchMode):
+    """Makes an accelerator of the meta device: what is read from it comes as zeros, and every reading is counted."""
+
+    def __init__(self):
+        super().__init__()
+        self.reads: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name, on_meta = func.overloadpacket.__name__, _on_meta(args)
+        # In inference mode `to` comes whole.
+        if name in ("_to_copy", "to") and on_meta and str(kwargs.get("device")) == "cpu":
+            self.reads.append("copy")
+            return torch.zeros(args[0].shape, dtype=kwargs.get("dtype") or args[0].dtype)
+        if on_meta and name in ("_local_scalar_dense", "nonzero", "equal", "masked_select", "bincount"):
+            self.reads.append(name)
+        if name == "copy_" and _on_meta(args[1:]) and args[0].device.type == "cpu":
+            self.reads.append(name)
+            return args[0]
+        return func(*args, **kwargs)
+
+
+def _on_meta(values):
+    return any(isinstance(value, torch.Tensor) and value.device.type == "meta" for value in values)
+
+
+@pytest.mark.parametrize("kind", MENU["strategy"])
+@pytest.mark.parametrize("evaluate_every", [0, 1])
+def test_a_round_makes_the_host_wait_once(kind, evaluate_every):
+    """A whole round on a fake accelerator: one transfer to the host, and one more where the model is evaluated."""
+    cohort = trainer(CifarCnn(), device="meta", stack_size=4)
+    federation = Federation(
+        clients=6,
+        rounds=9,
+        parameters=cohort.parameters,
+        seed=0,
+        client_weight=np.full(6, 1 / 6),
+        true_cluster=np.arange(6) % 2,
+        accelerator=cohort.accelerator,
+        dtype=cohort.dtype,
+    )
+    telemetry = Telemetry.model_validate({"evaluate_every": evaluate_every or 99, "similarity_every": 0})
+    task, strategy = Task(cohort, federation, HARD, telemetry), build("strategy", kind)
+    learner = begin(strategy, task)
+    trace = scripted_trace({0, 1, 2, 3, 4, 5}, {0, 1, 4}, {2, 3, 4, 5}, clients=6)
+    rounds = learn(strategy, task, trace, learner)
+    with np.errstate(all="ignore"):
+        for _ in trace:
+            with Ghost() as ghost:
+                next(rounds)
+            assert ghost.reads == ["copy"] * (1 + evaluate_every)
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+@pytest.mark.parametrize("precision", ["float32", "tf32"])
+def test_cuda_is_told_which_algorithms_it_may_use(deterministic, precision):
+    from torch.backends import cuda, cudnn
+
+    try:
+        trainer(Mlp(), device="cpu", deterministic=deterministic, precision=precision)
+        assert (cudnn.deterministic, cudnn.benchmark) == (deterministic, not deterministic)
+        assert cudnn.allow_tf32 == cuda.matmul.allow_tf32 == (precision == "tf32")
+    finally:
+        Acceleration().set_up_cuda()
+
+
+class Small:
+    """A local trainer with memory for a few clients."""
+
+    def __init__(self, trainer, most):
+        self.trainer, self.most, self.sizes = trainer, most, []
+
+    def train(self, start, batches, settings):
+        self.sizes.append(batches.rows.shape[1])
+        if self.sizes[-1] > self.most:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return self.trainer.train(start, batches, settings)
+
+
+def test_out_of_memory_goes_on_with_half_the_stack(caplog):
+    small, whole = (trainer(Mlp(), device="cpu", stack_size=5) for _ in range(2))
+    worker = small._workers[0]
+    worker.trainer = Small(worker.trainer, most=3)
+    for _ in range(2):
+        chunks = list(small.train(small.initial(), np.arange(6), 0))
+    assert worker.trainer.sizes == [5, 3, 2, 1, 3, 3]
+    assert "out of memory with 5 clients at once, continuing with 3" in caplog.text
+    order = np.argsort(np.concatenate([chunk.clients for chunk in chunks]))
+    ours = torch.cat([chunk.updates for chunk in chunks])[order]
+    theirs = list(whole.train(whole.initial(), np.arange(6), 0))
+    order = np.argsort(np.concatenate([chunk.clients for chunk in theirs]))
+    torch.testing.assert_close(ours, torch.cat([chunk.updates for chunk in theirs])[order])
+
+
+@pytest.mark.parametrize("stack_size", [1, 4])
+def test_out_of_memory_again_ends_the_run_with_a_remedy(stack_size):
+    small = trainer(Mlp(), device="cpu", stack_size=stack_size)
+    small._workers[0].trainer = Small(small._workers[0].trainer, most=0)
+    with pytest.raises(RunError, match=r"out of memory even with .* Lower acceleration.stack_size"):
+        list(small.train(small.initial(), np.arange(6), 0))
 
 
 @pytest.mark.parametrize("path", ["loop", "vmap", "stacked"])

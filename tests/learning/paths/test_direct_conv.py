@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import _ctypes
+import errno
 import logging
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,28 +22,19 @@ from fdsim.learning.config.acceleration import Acceleration
 from fdsim.learning.config.training import Training
 from fdsim.learning.nets.library import CifarCnn, Mlp
 from fdsim.learning.paths import direct_conv
-from fdsim.learning.paths.direct_conv import ConvShape, DirectConv, kernel, padded
+from fdsim.learning.paths.direct_conv import ConvShape, DirectConv, batch_last, kernel
 
 needs_kernel = pytest.mark.skipif(kernel() is None, reason="there is no C compiler")
 
 
 def plainly(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, shape: ConvShape) -> torch.Tensor:
-    """The same by torch: x [C, B, H, W, inputs], w [C, outputs, inputs, rows, columns], b [C, outputs]."""
+    """The same by torch: x [C, inputs, H, W, B], w [C, outputs, inputs, rows, columns], b [C, outputs]."""
     made = []
     for client in range(shape.clients):
-        sums = functional.conv2d(x[client].permute(0, 3, 1, 2), w[client], b[client])
+        sums = functional.conv2d(x[client].permute(3, 0, 1, 2), w[client], b[client])
         pooled = functional.max_pool2d(sums, 2) if shape.pool else sums
-        made.append((functional.relu(pooled) if shape.relu else pooled).permute(0, 2, 3, 1))
+        made.append((functional.relu(pooled) if shape.relu else pooled).permute(1, 2, 3, 0))
     return torch.stack(made)
-
-
-def laid_out(w: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    clients, outputs, inputs, rows, columns = w.shape
-    wide = w.new_zeros(clients, rows, columns, inputs, padded(outputs))
-    wide[..., :outputs] = w.permute(0, 3, 4, 2, 1)
-    bias = b.new_zeros(clients, padded(outputs))
-    bias[:, :outputs] = b
-    return wide.view(clients, rows, columns * inputs, -1), bias
 
 
 @needs_kernel
@@ -56,21 +53,31 @@ def laid_out(w: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
         *(((21, 9), 5, (3, 1), 25), ((4, 40), 7, (3, 3), 31)),
     ],
 )
-def test_the_kernel_does_what_torch_does(sides, inputs, kernel_sides, outputs, pool, relu):
-    shape = ConvShape(3, 2, *sides, inputs, *kernel_sides, outputs, pool, relu)
+@pytest.mark.parametrize("batch", [1, 2, 5, 20])
+def test_the_kernel_does_what_torch_does(sides, inputs, kernel_sides, outputs, pool, relu, batch):
+    shape = ConvShape(3, batch, *sides, inputs, *kernel_sides, outputs, pool, relu)
     random = torch.Generator().manual_seed(outputs)
-    x = torch.randn(3, 2, *sides, inputs, dtype=torch.float64, generator=random).requires_grad_()
-    w = torch.randn(3, outputs, inputs, *kernel_sides, dtype=torch.float64, generator=random)
-    b = torch.randn(3, outputs, dtype=torch.float64, generator=random)
-    leaves = [leaf.requires_grad_() for leaf in laid_out(w, b)]
-    ours = DirectConv.apply(x, *leaves, shape)
-    theirs = plainly(x, w.requires_grad_(), b.requires_grad_(), shape)
+    x = torch.randn(3, inputs, *sides, batch, dtype=torch.float64, generator=random).requires_grad_()
+    w = torch.randn(3, outputs, inputs, *kernel_sides, dtype=torch.float64, generator=random).requires_grad_()
+    b = torch.randn(3, outputs, dtype=torch.float64, generator=random).requires_grad_()
+    ours = DirectConv.apply(x, w, b, shape)
+    theirs = plainly(x, w, b, shape)
     assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
     way_back = torch.randn(theirs.shape, dtype=torch.float64, generator=random)
-    found = torch.autograd.grad(ours, [x, *leaves], way_back)
+    found = torch.autograd.grad(ours, [x, w, b], way_back)
     expected = torch.autograd.grad(theirs, [x, w, b], way_back)
-    for mine, its in zip(found, (expected[0], *laid_out(*expected[1:])), strict=True):
+    for mine, its in zip(found, expected, strict=True):
         assert torch.allclose(mine, its, rtol=0, atol=1e-11)
+
+
+@needs_kernel
+def test_without_a_bias_there_is_no_gradient_of_one():
+    shape = ConvShape(2, 3, 6, 6, 2, 3, 3, 4, False, False)
+    x, w = torch.randn(2, 2, 6, 6, 3), torch.randn(2, 4, 2, 3, 3, requires_grad=True)
+    ours = DirectConv.apply(x, w, None, shape)
+    torch.testing.assert_close(ours, plainly(x, w, torch.zeros(2, 4), shape))
+    (found,) = torch.autograd.grad(ours.sum(), [w])
+    assert found.isfinite().all()
 
 
 @needs_kernel
@@ -78,15 +85,40 @@ def test_a_nan_is_not_lost_on_the_way():
     shape = ConvShape(1, 1, 6, 6, 1, 3, 3, 1, True, True)
     x = torch.zeros(1, 1, 6, 6, 1)
     x[0, 0, 2, 2] = float("nan")
-    made = DirectConv.apply(x, *laid_out(torch.ones(1, 1, 1, 3, 3), torch.zeros(1, 1)), shape)
+    made = DirectConv.apply(x, torch.ones(1, 1, 1, 3, 3), torch.zeros(1, 1), shape)
     assert made.isnan().any()
 
 
 @needs_kernel
-def test_more_channels_than_the_kernel_knows_are_refused():
-    shape = ConvShape(1, 1, 6, 6, 40, 3, 3, 1, False, False)
+@pytest.mark.parametrize("pool", [False, True])
+def test_one_clients_nan_is_not_anothers(pool):
+    """Vectors reach beyond the end of a client's numbers, where the next client's begin."""
+    shape = ConvShape(3, 3, 5, 5, 2, 3, 3, 3, pool, True)
+    x, w, b = torch.randn(3, 2, 5, 5, 3), torch.randn(3, 3, 2, 3, 3), torch.randn(3, 3)
+    x[1] = float("nan")
+    leaves = [leaf.requires_grad_() for leaf in (x, w, b)]
+    made = DirectConv.apply(*leaves, shape)
+    assert made[1].isnan().any()
+    for found in (made, *torch.autograd.grad(made.sum(), leaves)):
+        assert found[[0, 2]].isfinite().all()
+
+
+@needs_kernel
+def test_images_that_leave_no_position_are_refused():
+    shape = ConvShape(1, 1, 2, 6, 1, 3, 3, 1, False, False)
     with pytest.raises(RuntimeError, match="no convolution kernel for"):
-        DirectConv.apply(torch.zeros(1, 1, 6, 6, 40), torch.zeros(1, 3, 120, 8), torch.zeros(1, 8), shape)
+        DirectConv.apply(torch.zeros(1, 1, 2, 6, 1), torch.zeros(1, 1, 1, 3, 3), torch.zeros(1, 1), shape)
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    "order", [(0, 1, 2, 3, 4), (0, 1, 3, 4, 2), (0, 2, 3, 4, 1), (3, 0, 1, 2, 4)], ids=str
+)
+def test_images_are_laid_out_with_the_batch_last(order):
+    images = torch.randn(2, 5, 3, 7, 4)
+    laid = batch_last(images.permute(order).contiguous().permute(*np.argsort(order).tolist()))
+    assert laid.is_contiguous()
+    assert torch.equal(laid, images.permute(0, 2, 3, 4, 1))
 
 
 def trainer(net=None, **acceleration) -> CohortTrainer:
@@ -159,3 +191,94 @@ def test_it_is_compiled_once_and_kept(fresh_kernel, monkeypatch, tmp_path):
     assert kernel() is not None
     assert list((tmp_path / "fdsim").iterdir()) == kept
     assert len(kept) == 1
+
+
+def _garbage(library: Path) -> None:
+    content = bytearray(library.read_bytes())
+    content[4096:8192] = bytes(range(256)) * 16
+    library.write_bytes(content)
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda library: os.truncate(library, 2000),
+        lambda library: os.truncate(library, 0),
+        _garbage,
+        lambda library: shutil.copy(_ctypes.__file__, library),
+    ],
+    ids=["truncated", "empty", "garbage inside", "another library"],
+)
+def test_a_damaged_cache_is_noticed_and_compiled_again(damage, fresh_kernel, monkeypatch, tmp_path, caplog):
+    """To load any of these ended the process with SIGBUS or SIGILL, or was a bug."""
+    monkeypatch.setattr(direct_conv, "_prove", lambda library, dtype: None)
+    monkeypatch.setattr(direct_conv, "_FLAGS", ("-O0", "-march=native", "-shared", "-fPIC"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert kernel() is not None
+    (kept,) = (tmp_path / "fdsim").iterdir()
+    # Copied aside, since this process has the file itself in memory; damage goes to a file of its own.
+    whole = kept.read_bytes()
+    kept.unlink()
+    kept.write_bytes(whole)
+    damage(kept)
+    kernel.cache_clear()
+    with caplog.at_level(logging.WARNING, logger="fdsim.learning"):
+        assert kernel() is not None
+    assert "is damaged, and compiled again" in caplog.text
+    assert [path.read_bytes() == whole for path in (tmp_path / "fdsim").iterdir()] == [True]
+
+
+@needs_kernel
+def test_a_kernel_that_this_processor_cannot_run_is_not_used(fresh_kernel, monkeypatch, tmp_path, caplog):
+    source = tmp_path / "illegal.c"
+    source.write_text("void forward(void) { __builtin_trap(); }\nvoid backward(void) { __builtin_trap(); }\n")
+    monkeypatch.setattr(direct_conv, "_SOURCE", source)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with caplog.at_level(logging.WARNING, logger="fdsim.learning"):
+        assert kernel() is None
+    assert "torch's own are used" in caplog.text
+    assert not (tmp_path / "fdsim").exists()
+
+
+@needs_kernel
+def test_the_compiler_may_have_options(fresh_kernel, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CC", f"{shutil.which('cc') or shutil.which('gcc')} -O2")
+    assert kernel() is not None
+
+
+def test_a_compiler_that_never_answers_is_given_up(fresh_kernel, monkeypatch, tmp_path, caplog):
+    slow = tmp_path / "slow"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("CC", str(slow))
+    monkeypatch.setattr(direct_conv, "_VERSION_S", 0.2)
+    with caplog.at_level(logging.WARNING, logger="fdsim.learning"):
+        assert kernel() is None
+    assert "timed out" in caplog.text
+
+
+@needs_kernel
+def test_without_a_cache_nothing_is_left_behind(fresh_kernel, monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    assert kernel() is not None
+    assert list((tmp_path / "temporary").iterdir()) == []
+    assert updates(trainer()).isfinite().all()
+
+
+@needs_kernel
+def test_a_cache_that_can_only_be_read_is_used(fresh_kernel, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert kernel() is not None
+    kernel.cache_clear()
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refused)
+    monkeypatch.setattr(Path, "mkdir", refused)
+    assert kernel() is not None

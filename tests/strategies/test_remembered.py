@@ -1,0 +1,71 @@
+"""What is remembered of clients' updates, at three prices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from fdsim.errors import InputError
+from fdsim.learning.engine import begin, learn
+from fdsim.strategies.base import Federation
+from fdsim.strategies.fdms_memory import FdmsMemory
+from fdsim.strategies.remembered import affordable_form, needed_gb
+from tests.strategies.worlds import QuadraticTrainer, clustered_targets, random_trace, task_on
+
+
+def federation(clients: int, parameters: int) -> Federation:
+    weight = np.full(clients, 1 / clients)
+    return Federation(clients, 10, parameters, 0, weight, None, torch.device("cpu"), torch.float32)
+
+
+def test_the_form_is_the_first_that_fits() -> None:
+    large = federation(10_000, 100_000)
+    assert needed_gb(large, "each") == pytest.approx(4.0)
+    assert needed_gb(large, "half") == pytest.approx(2.0)
+    forms = [affordable_form("mine", large, "auto", limit_gb) for limit_gb in (4.0, 3.9, 1.9)]
+    assert forms == ["each", "half", "circles"]
+    with pytest.raises(InputError, match=r"mine.max_memory_gb: .*memory = \"circles\".*0.001 GB allowed"):
+        affordable_form("mine", large, "auto", 0.001)
+    with pytest.raises(InputError, match=r"fdms_memory.max_memory_gb: .*takes 4 GB.*3 GB allowed"):
+        FdmsMemory(memory="each", max_memory_gb=3.0).check(large)
+
+
+def test_half_precision_costs_a_thousandth() -> None:
+    trainer = QuadraticTrainer(clustered_targets(8, 2, 30), noise=0.3)
+    ends = {}
+    for memory in ("each", "half"):
+        strategy = FdmsMemory(memory=memory)
+        learner = begin(strategy, task_on(trainer, rounds=40, clusters=2))
+        list(learn(strategy, task_on(trainer, rounds=40, clusters=2), random_trace(8, 40), learner))
+        ends[memory] = learner.params
+    assert learner.strategy_state["memory"].dtype == torch.bfloat16
+    off = torch.linalg.vector_norm(ends["half"] - ends["each"]) / torch.linalg.vector_norm(ends["each"])
+    assert 0 < float(off) < 5e-3
+
+
+def test_circles_are_circles_of_friends_and_hold_the_mean_of_who_came_last() -> None:
+    clients, clusters = 120, 4
+    trainer = QuadraticTrainer(clustered_targets(clients, clusters, 200, spread=0.3), noise=0.3)
+    task = task_on(trainer, rounds=30, clusters=clusters)
+    strategy = FdmsMemory(memory="circles", friends="signatures")
+    learner = begin(strategy, task)
+    trace = random_trace(clients, 30, alpha=0.7, seed=2)
+    rounds = learn(strategy, task, trace, learner)
+    for _ in trace[:-1]:
+        next(rounds)
+    state = learner.strategy_state
+    circle = state["circle"].copy()
+    truth = np.arange(clients) % clusters
+    pure = [
+        np.bincount(truth[circle == c]).max() / (circle == c).sum() for c in np.unique(circle[circle >= 0])
+    ]
+    assert np.mean(pure) > 0.98
+    before = learner.params.clone()
+    next(rounds)
+    active = trace[-1].completed
+    for c in np.unique(circle[active]):
+        members = active[circle[active] == c]
+        mean = np.mean([trainer._update(before, int(k), 29) for k in members], axis=0)
+        np.testing.assert_allclose(state["memory"][int(c)].numpy(), mean, atol=1e-12)
+    assert state["memory"].shape == (32, 200)

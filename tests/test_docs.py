@@ -1,0 +1,70 @@
+"""What docs/architecture.md says is so: the walk of a round names functions that are where it says, and counts them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+STEPS = re.findall(r"^\| ([a-z ]+) \| (\d+) \| (.+) \|$", ARCHITECTURE, flags=re.MULTILINE)
+
+
+def hops(line: str) -> list[tuple[str, str]]:
+    """The (file, function) pairs of one step of the walk."""
+    found = []
+    for piece in line.split(" · "):
+        file, names = re.fullmatch(r"`([\w/.]+)` (.+)", piece).groups()  # type: ignore[union-attr]
+        found += [(file, name.replace("\\", "")) for name in names.split(", ")]
+    return found
+
+
+def test_the_walk_is_there() -> None:
+    assert [step for step, _, _ in STEPS] == [
+        "to a scenario",
+        "what it means",
+        "the run folder",
+        "a round of the trace",
+        "a round of learning",
+        "the row",
+    ]
+
+
+@pytest.mark.parametrize(("step", "count", "line"), STEPS, ids=[step for step, _, _ in STEPS])
+def test_the_walk_names_what_is_there(step: str, count: str, line: str) -> None:
+    missing = [
+        f"{file}: {name}"
+        for file, name in hops(line)
+        if not re.search(
+            rf"^\s*(def|class) {re.escape(name)}\b",
+            (ROOT / "fdsim" / file).read_text(encoding="utf-8"),
+            flags=re.MULTILINE,
+        )
+    ]
+    assert missing == []
+    assert len(hops(line)) == int(count)
+
+
+def test_the_sum_is_right() -> None:
+    every = [hop for _, _, line in STEPS for hop in hops(line)]
+    assert f"Together {len(every)}, in {len({file for file, _ in every})} files." in ARCHITECTURE
+
+
+def test_pages_link_to_files_that_exist() -> None:
+    for page in (ROOT / "docs").glob("*.md"):
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_contributing_names_what_is_there() -> None:
+    """Files exist, and back-ticked names are found in one of them."""
+    page = (ROOT / "docs" / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    files = [ROOT / name for name in re.findall(r"`((?:fdsim|tests)/[\w/]+\.\w+)`", page)]
+    assert files
+    assert [str(file) for file in files if not file.exists()] == []
+    source = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    steps = page[page.index("## Add a battery model") : page.index("## Send a change")]
+    names = re.findall(r"`([A-Za-z_]{4,})`", steps)
+    assert [name for name in names if not re.search(rf"\b{name}\b", source)] == []
