@@ -68,3 +68,8 @@ def test_contributing_names_what_is_there() -> None:
     steps = page[page.index("## Add a battery model") : page.index("## Send a change")]
     names = re.findall(r"`([A-Za-z_]{4,})`", steps)
     assert [name for name in names if not re.search(rf"\b{name}\b", source)] == []
+
+
+def test_the_reference_stays_short_enough_to_be_read_first() -> None:
+    lines = (ROOT / "fdsim/devices/reference.py").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 400

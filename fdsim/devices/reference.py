@@ -14,7 +14,7 @@ cause, see `Device.obstacle`), then the deadline, then the close of the round.
 Random numbers come from named streams: link, screen, charger, crash and "device" of each client (charge at the start,
 speed, then the background load at each successful check-in), "trouble" of each outage, "selection" of each round.
 
-Nothing here is written for speed. The engine is the fast way to the same trace; a test compares them on random worlds.
+Nothing here is written for speed; the engine is, and a test compares the two on random worlds.
 """
 
 from __future__ import annotations
@@ -144,10 +144,8 @@ class Device:
         """Return what keeps the device from working in a phase, the gravest first, or None."""
         self.settle()
         rule = self.rule
-        if self.crashed:
-            return Cause.crashed
-        if self.empty:
-            return Cause.battery_empty
+        if self.crashed or self.empty:
+            return Cause.crashed if self.crashed else Cause.battery_empty
         if (
             phase is not Phase.train or rule.requires_unmetered
         ):  # Training needs a link only if the rule does.
@@ -201,12 +199,11 @@ class Device:
                 self.change(charge_j=level_j, **change)  # Exactly there, whatever the rounding of `after`.
 
     def next_level(self) -> tuple[float, float, dict[str, bool]]:
-        """Return when the charge meets its next level, in s, the level, J, and what of the state changes there."""
+        """Return when the charge meets its next level, in s, the level, J, and what changes there but the obstacle."""
         flow, group, full_j, charge_j = self.flow, self.group, self.full_j, self.charge_j
         low_j, top_up_j = self.low_soc * full_j, group.usage.top_up_soc * full_j
         above: list[tuple[float, dict[str, bool]]] = []
         if self.empty or charge_j < low_j:
-            # At the low level nothing changes but the obstacle; `changed` wakes a local round to look at it.
             above.append((group.boot_soc * full_j, {"empty": False}) if self.empty else (low_j, {}))
         if self.topping_up:
             above.append((group.usage.top_up_to_soc * full_j, {"topping_up": False}))
@@ -285,9 +282,8 @@ class LocalRound:
             yield env.at(env.now, Turn.local_round)  # Whatever else happens at this instant happens first.
             elapsed_s, done = env.now - since_s, env.now >= done_s - SAME_S
             if lapse is None:
-                row["energy_j"] += elapsed_s * (
-                    work_w + device.group.power.idle_w
-                )  # The screen is the owner's.
+                # The round pays for what it adds and for idling; the screen is the owner's.
+                row["energy_j"] += elapsed_s * (work_w + device.group.power.idle_w)
                 hot_s += elapsed_s
                 shaken_s = min(handshake_s, elapsed_s)
                 handshake_s -= shaken_s
