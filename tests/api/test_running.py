@@ -142,6 +142,9 @@ def test_a_trace_alone(tmp_path: Path, run: fdsim.Run) -> None:
         ("loss", {}),
         ("dropout", {}),
         ("outcomes", {"sort": "cluster"}),
+        ("fleet", {"round": 2}),
+        ("gantt", {"round": 2}),
+        ("device", {"client": 3}),
         ("completion", {}),
         ("groups", {}),
         ("friends", {}),
@@ -180,6 +183,39 @@ def test_the_heat_map_is_the_similarity_table(run: fdsim.Run) -> None:
         if np.isfinite(row.similarity):
             value = heat.z[labels.index(row.first), labels.index(row.second)]
             assert value == pytest.approx(row.similarity, abs=1e-3)
+
+
+def test_the_gantt_chart_is_the_trace(run: fdsim.Run) -> None:
+    """Bars last as long as the trace says, begin where the phase before ends, and crosses are the dropped."""
+    figure = run.plot("gantt", round=2)
+    rows = run.trace.query("round == 1 and outcome != 'not_selected'").set_index("client")
+    bars = {trace.name: trace for trace in figure.data if trace.type == "bar"}
+    spent = {}
+    for phase, bar in bars.items():
+        for name, lasts_s, begin_s in zip(bar.text, bar.x, bar.base, strict=True):
+            client = int(name.removeprefix("client "))
+            assert lasts_s == pytest.approx(rows.loc[client, f"{phase}_s"], rel=1e-5)
+            began = rows.loc[client, "start_s"] - rows.loc[client, "round_start_s"]
+            assert begin_s == pytest.approx(began + spent.get(client, 0.0), abs=1e-3)
+            spent[client] = spent.get(client, 0.0) + lasts_s
+    assert set(spent) >= set(rows.index[rows["outcome"] == "completed"])
+    crosses = [trace for trace in figure.data if trace.type == "scatter"]
+    assert sum(len(trace.x) for trace in crosses) == (rows["outcome"] == "dropped").sum()
+
+
+def test_the_device_figure_is_the_client_asked_for(run: fdsim.Run) -> None:
+    figure = run.plot("device", client=3)
+    rows = run.trace.query("client == 3")
+    marks = {trace.name: list(trace.x) for trace in figure.data}
+    for outcome in ("completed", "dropped"):
+        hours = rows.loc[rows["outcome"] == outcome, "round_start_s"] / 3600
+        np.testing.assert_allclose(marks[outcome], hours, atol=1e-3)
+    levels = run.events.query("client == 3 and what == 'soc'")
+    battery = next(trace for trace in figure.data if trace.name == "battery")
+    np.testing.assert_allclose(battery.x[:-1], levels["t_s"] / 3600, atol=1e-3)  # the last lasts to the end
+    np.testing.assert_allclose(battery.y[:-1], 100 * levels["value"], atol=1e-3)
+    with pytest.raises(InputError, match=r"client=99 is not among the choices.*0, 1, 2"):
+        run.plot("device", client=99)
 
 
 def test_a_figure_that_is_not_there_is_told(run: fdsim.Run) -> None:
