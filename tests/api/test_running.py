@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import fdsim
-from fdsim.errors import InputError, RunFolderError, ScenarioError
+from fdsim.errors import InputError, RunError, RunFolderError, ScenarioError
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICKSTART = ROOT / "scenarios/quickstart.toml"
@@ -278,6 +278,73 @@ def test_a_study_runs_from_python(tmp_path: Path) -> None:
     study = fdsim.run_study(tmp_path / "two.study.toml", tmp_path / "study", progress=False, workers=1)
     assert len(study.runs) == 2
     assert len(study.rounds) == 2 * 3 * 2
+
+
+NOTES = """
+from pathlib import Path
+
+import fdsim
+
+
+class Notes(fdsim.Callback):
+    def run_begin(self, scenario, folder):
+        self.path = folder / "notes.txt"
+        self.path.write_text("")
+
+    def round_end(self, label, row):
+        with self.path.open("a") as file:
+            file.write(f"{label} {row.round}\\n")
+
+
+class Grumpy:
+    def round_end(self, label, row):
+        raise RuntimeError("no")
+"""
+
+
+def test_every_trial_of_a_study_makes_its_own_callbacks(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(fdsim.load_scenario({**SMALL, "rounds": 2}).as_toml())
+    (tmp_path / "two.study.toml").write_text('[study]\nbase = "small.toml"\nseeds = 2\nretries = 0\n')
+    (tmp_path / "my_notes.py").write_text(NOTES)
+    file, quietly = tmp_path / "two.study.toml", {"progress": False, "workers": 1}
+    with pytest.raises(RunError, match="2 of 2 trials failed"):
+        fdsim.run_study(file, tmp_path / "grumpy", callbacks=["my_notes:Grumpy"], **quietly)
+    logged = fdsim.open_study(tmp_path / "grumpy")
+    assert [run.status for run in logged.runs] == ["failed", "failed"]
+    study = fdsim.run_study(
+        file, tmp_path / "study", overrides={"rounds": 3}, callbacks=["my_notes:Notes"], **quietly
+    )
+    for run in study.runs:
+        lines = (run.path / "notes.txt").read_text().split("\n")[:-1]
+        assert lines == [f"{label} {at}" for label in ("full", "fdms", "dropout") for at in range(3)]
+
+
+def test_callbacks_that_no_trial_could_import_are_told_before_anything_runs(tmp_path: Path) -> None:
+    class Here(fdsim.Callback):
+        """In no file's top level."""
+
+    (tmp_path / "small.toml").write_text(fdsim.load_scenario(SMALL).as_toml())
+    (tmp_path / "two.study.toml").write_text('[study]\nbase = "small.toml"\nseeds = 2\n')
+    for wrong, told in [
+        (Here, "in no file that the trials"),
+        (Here(), "give the class"),
+        ("nowhere:Notes", "there is no 'nowhere:Notes'"),
+    ]:
+        with pytest.raises(InputError, match=told):
+            fdsim.run_study(
+                tmp_path / "two.study.toml", tmp_path / "study", callbacks=[wrong], progress=False
+            )
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_scenario_built_in_code_tells_problems_by_place() -> None:
+    with pytest.raises(ScenarioError, match=r"^Scenario: rounds: 0 must be greater than 0$"):
+        fdsim.Scenario(**{**SMALL, "rounds": 0})
+    empty = {"count": 2, "battery": {"kind": "linear", "capacity_wh": -1, "charge_w": 5}}
+    with pytest.raises(ScenarioError, match=r"2 problems:\n.*battery\.capacity_wh.*\n.*did you mean 'net'"):
+        fdsim.Scenario(**{**SMALL, "fleet": [empty], "nett": {"kind": "mlp"}})
+    with pytest.raises(ScenarioError, match="nothing defines who takes part"):
+        fdsim.Scenario(**{**SMALL, "fleet": []})
 
 
 def test_a_study_is_not_run_as_a_scenario() -> None:
