@@ -41,7 +41,7 @@ def run(
         run = fdsim.run("scenarios/quickstart.toml", overrides={"rounds": 20})
         run.summary()
 
-    The folder is runs/<name> unless `out` is given. An existing run is never overwritten without `force=True`; an
+    The folder is `runs/<name>` unless `out` is given. An existing run is never overwritten without `force=True`; an
     unfinished one continues with `resume=True`. `callbacks` are told what happens, see `fdsim.Callback`.
     """
     from fdsim.pipeline import RunChoices, run_scenario
@@ -140,8 +140,10 @@ def make_trace(
 ) -> Trace:
     """Simulate the fleet of a scenario, without any learning, and write its trace to `out`.
 
-    trace = fdsim.make_trace("scenarios/quickstart.toml", "trace.parquet")
-    trace.to_pandas()["cause"].value_counts()
+        trace = fdsim.make_trace("scenarios/quickstart.toml", "trace.parquet")
+        trace.to_pandas()["cause"].value_counts()
+
+    `callbacks` are told what happens, see `fdsim.Callback`.
     """
     from fdsim.pipeline import simulate_trace
     from fdsim.prepare import prepare
