@@ -7,9 +7,10 @@ commands from the command line.
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +127,42 @@ def kinds_page() -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def profiles_page() -> str:
+    """List the device profiles with every value and its source."""
+    from fdsim.devices.config.profiles import MARKS, about, profile, sources
+
+    parts = [
+        "# Device profiles",
+        'What a `[[fleet]]` group starts from: `profile = "midrange_phone"`; any part may be replaced. Each number has '
+        "its source, with a mark: "
+        + "; ".join(f"`{mark}` {meaning}" for mark, meaning in MARKS.items())
+        + ".",
+    ]
+    for name, line in about():
+        known = sources(name)
+        rows = [
+            f"| `{key}` | `{json.dumps(value, ensure_ascii=False)}` | {_cell(_source(key, known))} |"
+            for key, value in _leaves(profile(name))
+        ]
+        parts += [f"## {name}", line, "\n".join(["| key | value | source |", "|---|---|---|", *rows])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _leaves(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{above}{key}.")
+        else:
+            yield above + key, value
+
+
+def _source(key: str, known: Mapping[str, str]) -> str:
+    """Return the source of a key: its own, else that of the longest beginning of it that has one."""
+    words = key.split(".")
+    beginnings = (".".join(words[:length]) for length in range(len(words), 0, -1))
+    return next((known[beginning] for beginning in beginnings if beginning in known), "")
+
+
 def columns_page() -> str:
     """List every column of a run's tables."""
     from fdsim.telemetry.dictionary import as_markdown
@@ -178,6 +215,7 @@ GENERATED = {
     "reference/scenario.md": scenario_page,
     "reference/study.md": study_page,
     "reference/kinds.md": kinds_page,
+    "reference/profiles.md": profiles_page,
     "reference/columns.md": columns_page,
     "reference/commands.md": commands_page,
 }

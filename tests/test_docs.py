@@ -73,3 +73,50 @@ def test_contributing_names_what_is_there() -> None:
 def test_the_reference_stays_short_enough_to_be_read_first() -> None:
     lines = (ROOT / "fdsim/devices/reference.py").read_text(encoding="utf-8").splitlines()
     assert len(lines) <= 400
+
+
+PAGES = ROOT / "docs" / "pages"
+
+
+def test_the_python_reference_has_every_public_name() -> None:
+    import fdsim
+
+    page = (PAGES / "reference/python.md").read_text(encoding="utf-8")
+    assert [name for name in fdsim._PUBLIC if f"::: fdsim.{name}\n" not in page] == []
+
+
+def test_every_figure_that_a_run_can_plot_is_named_where_people_look() -> None:
+    import fdsim
+    from fdsim.report.notebook import FIGURES
+
+    listed = " ".join((fdsim.Run.plot.__doc__ or "").split()).partition("There is: ")[2].partition(".")[0]
+    assert listed.split(", ") == list(FIGURES)
+    page = " ".join((PAGES / "howto/notebook.md").read_text(encoding="utf-8").split())
+    assert f"the figures of the report: {', '.join(FIGURES)}." in page
+
+
+def test_generated_pages_spell_tables_as_a_file_does() -> None:
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    spec = spec_from_file_location("generated", ROOT / "docs/generated.py")
+    assert spec is not None
+    assert spec.loader is not None
+    generated = module_from_spec(spec)
+    spec.loader.exec_module(generated)
+    pages = {name: write() for name, write in generated.GENERATED.items()}
+    scenario = pages["reference/scenario.md"]
+    for heading in (
+        "[training]",
+        "[server.eligibility]",
+        "[[fleet]]",
+        "[fleet.crash]",
+        "[[cells]]",
+        "[[outages]]",
+    ):
+        assert f"\n## `{heading}`\n" in scenario
+    assert "| `rounds` | whole number > 0 | **required** | rounds of learning |" in scenario
+    assert "| `tensorboard` |" in scenario
+    assert "| `threads_per_run` |" in pages["reference/study.md"]
+    assert "`[E]` an engineering choice" in pages["reference/profiles.md"]
+    assert "### strategy: fdms\n" in pages["reference/kinds.md"]
+    assert "\n### fdsim study\n" in pages["reference/commands.md"]

@@ -92,7 +92,7 @@ def profiles(
     from rich.console import Console
     from rich.table import Table
 
-    from fdsim.devices.config.profiles import about, profile, sources
+    from fdsim.devices.config.profiles import MARKS, about, profile, sources
 
     console = Console()
     if name is None:
@@ -105,6 +105,7 @@ def profiles(
         for part, values in profile(name).items():
             shown = json.dumps(values) if not isinstance(values, dict) else _plain(values)
             table.add_row(part, shown, known.get(part, ""))
+        table.caption = "; ".join(f"{mark} {meaning}" for mark, meaning in MARKS.items())
     console.print(table)
 
 
