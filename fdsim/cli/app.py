@@ -124,9 +124,22 @@ def main() -> None:
         _call(arguments, debug=debug)
 
 
+def _command() -> Any:
+    """Return the whole command line; flags take no value, so their help names none."""
+    made: Any = typer.main.get_command(app)
+    waiting = [made]
+    while waiting:
+        command = waiting.pop()
+        waiting += getattr(command, "commands", {}).values()
+        for parameter in command.params:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+    return made
+
+
 def _call(arguments: list[str], *, debug: bool) -> None:
     try:
-        app(args=arguments, standalone_mode=True)
+        _command()(args=arguments, standalone_mode=True)
     except FdsimError as error:
         if debug:
             raise

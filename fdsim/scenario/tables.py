@@ -49,7 +49,7 @@ class Scenario(Table):
         fdsim.Scenario(
             name="mine",
             rounds=20,
-            data={"kind": "digits", "partition": {"kind": "clustered"}},
+            data={"kind": "digits", "partition": {"kind": "clustered", "samples_per_client": 70}},
             net={"kind": "mlp"},
             training={"local_epochs": 2, "batch_size": 10, "learning_rate": 0.1},
             fleet=[{"profile": "midrange_phone", "count": 20}],

@@ -337,6 +337,16 @@ def test_callbacks_that_no_trial_could_import_are_told_before_anything_runs(tmp_
     assert not (tmp_path / "study").exists()
 
 
+def test_the_example_of_a_scenario_can_be_run() -> None:
+    import inspect
+
+    from fdsim.prepare import prepare
+
+    shown = inspect.cleandoc(fdsim.Scenario.__doc__ or "").partition("classes:\n")[2]
+    example = eval(inspect.cleandoc(shown), {"fdsim": fdsim})
+    assert prepare(example).scenario.clients == 20
+
+
 def test_a_scenario_built_in_code_tells_problems_by_place() -> None:
     with pytest.raises(ScenarioError, match=r"^Scenario: rounds: 0 must be greater than 0$"):
         fdsim.Scenario(**{**SMALL, "rounds": 0})
