@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fdsim.errors import RunError, RunFolderError
+from fdsim.errors import InputError, RunError, RunFolderError
 from fdsim.scenario import load_scenario
 from fdsim.telemetry.callback import Callback, Callbacks
 from fdsim.telemetry.reader import Run
@@ -58,15 +58,19 @@ def run_study(
     study: Path | str,
     out: Path | str | None = None,
     *,
-    overrides: Sequence[str] = (),
+    overrides: Overrides | None = None,
     workers: int | None = None,
+    callbacks: Sequence[str | type] = (),
     progress: bool = True,
     device: str | None = None,
 ) -> Study:
     """Run what is left of a study file's trials, in processes of their own, and return the study.
 
-    study = fdsim.run_study("scenarios/quickstart.study.toml", overrides=["study.seeds=3"])
-    study.rounds.groupby(["strategy", "round"])["test_accuracy"].mean()
+        study = fdsim.run_study("scenarios/quickstart.study.toml", overrides={"study.seeds": 3})
+        study.rounds.groupby(["strategy", "round"])["test_accuracy"].mean()
+
+    `callbacks` are classes, or "module:Class", from a file that the trials' processes can import too; every trial makes
+    its own object of each, without arguments, and tells it what happens: see `fdsim.Callback`.
     """
     from rich.console import Console
 
@@ -76,9 +80,9 @@ def run_study(
     from fdsim.studies.study_file import load_study
     from fdsim.telemetry.study_reader import open_study
 
-    plan = plan_study(load_study(study, overrides))
+    plan = plan_study(load_study(study, _as_texts(overrides or ())))
     folder = default_folder(plan) if out is None else Path(out)
-    choices = StudyChoices(workers=workers, device=device)
+    choices = StudyChoices(workers=workers, device=device, callbacks=_importable(callbacks))
     with _in_python():
         if progress:
             with StudyTerminal(Console()) as shown:
@@ -91,6 +95,39 @@ def run_study(
             f"the output of their processes is in {folder / 'logs'}"
         )
     return open_study(folder)
+
+
+def _as_texts(overrides: Overrides) -> Sequence[str]:
+    """Write overrides as `--set` takes them."""
+    if not isinstance(overrides, Mapping):
+        return overrides
+    import tomli_w
+
+    return [f"{key}={tomli_w.dumps({'_': value})[4:].strip()}" for key, value in overrides.items()]
+
+
+def _importable(callbacks: Sequence[str | type]) -> tuple[str, ...]:
+    """Name callbacks so that another process can import them, and check before anything runs that it could."""
+    from fdsim.studies.trial import callback_class
+
+    names = []
+    for one in callbacks:
+        if not isinstance(one, str | type):
+            raise InputError(
+                "callbacks",
+                f"{type(one).__name__} is given as an object, but trials run in processes of their own",
+                "give the class, or 'module:Class'; every trial makes its own object",
+            )
+        name = one if isinstance(one, str) else f"{one.__module__}:{one.__qualname__}"
+        if name.startswith("__main__:") or "<locals>" in name:
+            raise InputError(
+                "callbacks",
+                f"{name.rpartition(':')[2]} is in no file that the trials' processes could import",
+                "put the class into a module beside the study and import it from there",
+            )
+        callback_class(name)
+        names.append(name)
+    return tuple(names)
 
 
 def make_trace(

@@ -159,9 +159,10 @@ def find(family: str, kind: str) -> type[Component]:
         return _unread(base)
     found = _load(kind, family)
     if not (isinstance(found, type) and issubclass(found, base)):
-        raise CatalogueError(
-            family, f"'{kind}' is not a {family}", f"derive the class from {BASES[family].replace(':', '.')}"
-        )
+        remedy = f"derive the class from {BASES[family].replace(':', '.')}"
+        if family == "net":
+            remedy = f'an nn.Module is named {{ kind = "module", path = "{kind}" }}; else {remedy}'
+        raise CatalogueError(family, f"'{kind}' is not a {family}", remedy)
     return found
 
 
