@@ -24,6 +24,7 @@ from fdsim.trace.cache import TraceCache
 
 if TYPE_CHECKING:
     from fdsim.devices.config.simulation import SimulationConfig
+    from fdsim.distributed.fleet import FleetSpread
     from fdsim.distributed.sharding import Sharding
     from fdsim.learning.engine import Task
     from fdsim.strategies.base import Strategy
@@ -39,14 +40,25 @@ class RunChoices:
     device: str | None = None
     trace_cache: Path | None = None
     """Folder of traces by `Prepared.trace_key`, shared by the trials of a study."""
+    fleet: FleetSpread | None = None
+    """Over how many processes a large fleet is spread; all cores where it is not given."""
     sharding: Sharding | None = None
     """Spreads every cohort over a Ray cluster; only this may change last digits, through the order of sums."""
 
 
 def participation_rounds(
-    prepared: Prepared, callback: Callback, folder: RunFolder | None = None
+    prepared: Prepared,
+    callback: Callback,
+    folder: RunFolder | None = None,
+    *,
+    fleet: FleetSpread | None = None,
+    beside: Path | None = None,
 ) -> Iterator[TraceRound]:
-    """Yield the trace of a scenario round by round, from its fleet or its participation table."""
+    """Yield the trace of a scenario round by round, from its fleet or its participation table.
+
+    With a file `beside` which there is room, a large fleet may be spread over processes; without, rounds come as soon
+    as they are closed.
+    """
     scenario = prepared.scenario
     if scenario.participation is not None:
         from fdsim.participation.base import ParticipationSetting
@@ -68,8 +80,13 @@ def participation_rounds(
             yield from simulate(
                 config, on_event=events.append, on_time=callback.trace_time, on_part=callback.trace_part
             )
-    else:
+    elif beside is None:
         yield from simulate(config, on_time=callback.trace_time, on_part=callback.trace_part)
+    else:
+        from fdsim.distributed.fleet import FleetSpread, Told, simulate_spread
+
+        told = Told(callback.trace_time, callback.trace_part, callback.trace_note)
+        yield from simulate_spread(config, fleet or FleetSpread(), beside=beside, told=told)
 
 
 def simulation_config(prepared: Prepared) -> SimulationConfig:
@@ -107,10 +124,15 @@ def simulate_trace(
     callback: Callback,
     folder: RunFolder | None = None,
     *,
+    fleet: FleetSpread | None = None,
     reference: bool = False,
 ) -> Trace:
     """Simulate participation and write the trace to `path`, which appears only when complete."""
-    rounds = reference_rounds(prepared) if reference else participation_rounds(prepared, callback, folder)
+    rounds = (
+        reference_rounds(prepared)
+        if reference
+        else participation_rounds(prepared, callback, folder, fleet=fleet, beside=path)
+    )
     callback.trace_begin(prepared.scenario)
     trace = write_trace(
         path,
@@ -154,10 +176,12 @@ def _trace_of(prepared: Prepared, folder: RunFolder, choices: RunChoices, callba
     if choices.trace_cache is not None and not prepared.scenario.telemetry.events:
         cache = TraceCache(choices.trace_cache)
         cache.fetch(
-            prepared.trace_key, folder.trace_path, lambda path: simulate_trace(prepared, path, callback)
+            prepared.trace_key,
+            folder.trace_path,
+            lambda path: simulate_trace(prepared, path, callback, fleet=choices.fleet),
         )
         return open_trace(folder.trace_path)
-    return simulate_trace(prepared, folder.trace_path, callback, folder)
+    return simulate_trace(prepared, folder.trace_path, callback, folder, fleet=choices.fleet)
 
 
 def _learn_all(
