@@ -40,8 +40,7 @@ def run(
     no_code: NoCode = False,
 ) -> None:
     """Simulate the fleet, train every strategy on its trace, and print a summary table."""
-    from rich.console import Console
-
+    from fdsim.cli.console import PlainConsole
     from fdsim.inspect.summary import print_summary
     from fdsim.pipeline import RunChoices, run_scenario
     from fdsim.progress import Terminal
@@ -53,7 +52,7 @@ def run(
     if resume:
         say_own_code()
     folder = out or Path("runs") / loaded.name
-    console = Console()
+    console = PlainConsole()
     try:
         with termination_as_interrupt(), Terminal(console, loaded.rounds) as progress:
             run_scenario(loaded, folder, choices, callbacks=[progress])

@@ -26,15 +26,14 @@ def make(
     no_code: NoCode = False,
 ) -> None:
     """Simulate the fleet only and write its trace."""
-    from rich.console import Console
-
+    from fdsim.cli.console import PlainConsole
     from fdsim.pipeline import simulate_trace
     from fdsim.prepare import prepare
     from fdsim.progress import Terminal
     from fdsim.scenario import load_scenario
 
     loaded = load_scenario(scenario, sets or [], code=trust(no_code))
-    with Terminal(Console(), loaded.rounds) as progress:
+    with Terminal(PlainConsole(), loaded.rounds) as progress:
         trace = simulate_trace(prepare(loaded), out, progress, reference=reference)
     typer.echo(f"{out}: {trace.clients} clients, {trace.rounds} rounds, hash {trace.content_hash}")
 
@@ -76,10 +75,11 @@ def stats(
     ] = None,
 ) -> None:
     """Summarise who drops out, when, why and for how long."""
+    from fdsim.cli.console import PlainConsole
     from fdsim.trace.stats import show, stats_rows, write_stats
 
     rows = stats_rows(file)
-    show(rows)
+    show(rows, PlainConsole())
     if out is not None:
         write_stats(rows, out)
         typer.echo(f"{out}: {len(rows)} numbers (table, key, value)")

@@ -36,7 +36,7 @@ def read_flash(path: Path | str) -> list[Observed]:
     path = Path(path)
     try:
         devices = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise TraceError(str(path), f"not readable as JSON ({error})") from None
     if not isinstance(devices, dict) or not devices:
         raise TraceError(str(path), "not a table of devices", 'expected {"id": {"messages": "…"}, …}')
