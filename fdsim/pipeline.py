@@ -9,12 +9,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fdsim
+from fdsim.data.memory import machine_bytes
 from fdsim.errors import NumericalError, ScenarioError
-from fdsim.prepare import Prepared, prepare
+from fdsim.prepare import Prepared, prepare, refuse_impossible
 from fdsim.scenario import Scenario
 from fdsim.telemetry.callback import Callback, Callbacks
 from fdsim.telemetry.folder import RunFolder
@@ -152,6 +154,7 @@ def run_scenario(
     choices = choices or RunChoices()
     began_s = time.perf_counter()
     prepared = prepare(scenario)
+    refuse_impossible(prepared, machine_bytes())
     opened = (
         RunFolder.resume(out, scenario)
         if choices.resume
@@ -161,7 +164,7 @@ def run_scenario(
     told = Callbacks([*own, *callbacks])
     with opened as folder, told.during(scenario, out):
         trace = _trace_of(prepared, folder, choices, told)
-        folder.manifest.update(trace_hash=trace.content_hash, trace_key=prepared.trace_key)
+        folder.record_trace(trace.content_hash, prepared.trace_key)
         _learn_all(prepared, trace, folder, choices, told)
         folder.complete(wall_s=time.perf_counter() - began_s)
     return out
@@ -234,8 +237,8 @@ def _learn(strategy: Strategy, task: Task, trace: Trace, log: StrategyLog, callb
     from fdsim.learning.engine import Learner, begin, learn
 
     with log:
-        state = log.checkpoint_state()
-        learner = begin(strategy, task) if state is None else Learner.from_state(state)
+        learner = log.restored(partial(Learner.from_state, parameters=task.federation.parameters))
+        learner = learner or begin(strategy, task)
         callback.strategy_begin(strategy.label, learner.next_round)
 
         def announced() -> Iterator[TraceRound]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fdsim.data.coupling import assign
+from fdsim.data.memory import refuse_beyond
 from fdsim.errors import DataError
 from fdsim.rng import stream
 from fdsim.scenario import Scenario, hash_of
@@ -106,6 +108,38 @@ def prepare(scenario: Scenario) -> Prepared:
     )
 
 
+def refuse_impossible(prepared: Prepared, memory_bytes: float) -> None:
+    """Raise an error when a run cannot fit into that much memory, however it is trained.
+
+    Counted is the least that is at hand at once: the data, three copies of the net, and the order in which the client
+    with the most work goes through its samples.
+    """
+    scenario = prepared.scenario
+    source = scenario.data
+    rows, largest = sum(map(len, prepared.indices)), float(prepared.workload.samples.max())
+    refuse_beyond(
+        memory_bytes,
+        float(source.value_bytes) * rows * math.prod(source.input_shape),
+        place="data",
+        what="the train set",
+        remedy="use fewer or smaller samples",
+    )
+    refuse_beyond(
+        memory_bytes,
+        3.0 * _BYTES_PER_PARAMETER * prepared.workload.cost.parameters,
+        place="net",
+        what=f"the net, of {prepared.workload.cost.parameters:.3g} parameters,",
+        remedy="choose a smaller net",
+    )
+    refuse_beyond(
+        memory_bytes,
+        16.0 * largest,
+        place="training",
+        what=f"the batches of one local round, {largest:.3g} samples,",
+        remedy="lower local_epochs or local_steps",
+    )
+
+
 def make_task(prepared: Prepared, *, device: str | None = None) -> Task:
     """Put data and net on the accelerator; `device` overrides the scenario's choice."""
     from fdsim.learning.cohort.cohort import CohortTrainer
@@ -118,7 +152,7 @@ def make_task(prepared: Prepared, *, device: str | None = None) -> Task:
         acceleration = acceleration.model_copy(update={"device": device})
     trainer = CohortTrainer(
         net=scenario.net,
-        examples=scenario.data.load(),
+        examples=scenario.data.examples(),
         indices=prepared.indices,
         training=scenario.training,
         acceleration=acceleration,

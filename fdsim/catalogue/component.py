@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 from urllib.parse import quote
 
 from pydantic import (
@@ -23,7 +23,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema, InitErrorDetails, core_schema
 
 from fdsim.catalogue.menu import BASES, MENU, nearest
 from fdsim.catalogue.own_code import own_code_left, own_module, own_modules
@@ -36,6 +36,35 @@ class Table(BaseModel):
     """A frozen record that refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, given: Any) -> Any:
+        """Refuse true for 1, which pydantic would take."""
+        wrong = [
+            InitErrorDetails(type="float_type" if float in wanted else "int_type", loc=(name,), input=value)
+            for name, value in (given.items() if isinstance(given, dict) else ())
+            if name in cls.model_fields and _has_truth(value)
+            if (wanted := _plain_types(cls.model_fields[name].annotation)) & {int, float}
+            if not wanted & {bool, object, Any}
+        ]
+        if wrong:
+            raise NestedError(ValidationError.from_exception_data(cls.__name__, wrong), cls)
+        return given
+
+
+def _has_truth(value: Any) -> bool:
+    return isinstance(value, bool) or (
+        isinstance(value, list | tuple) and any(isinstance(each, bool) for each in value)
+    )
+
+
+def _plain_types(annotation: Any) -> set[Any]:
+    """Return the types of which an annotation is made."""
+    inner = get_args(annotation)
+    if get_origin(annotation) is Literal:
+        return {type(value) for value in inner}
+    return {each for part in inner for each in _plain_types(part)} if inner else {annotation}
 
 
 #: What a name may not hold: anything but letters, digits, spaces and a few signs, or a dot or space at an end.
@@ -78,9 +107,9 @@ class Component(Table):
 
 
 class NestedError(ValueError):
-    """Carries a chosen component's own validation errors up to the table that chose it."""
+    """Carries a table's own validation errors up to the one that it is part of."""
 
-    def __init__(self, error: ValidationError, component: type[Component]) -> None:
+    def __init__(self, error: ValidationError, component: type[Table]) -> None:
         super().__init__(str(error))
         self.error, self.component = error, component
 

@@ -66,8 +66,10 @@ class Learner:
         return state
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Learner:
-        """Rebuild the learner from what `as_state` returned."""
+    def from_state(cls, state: dict[str, Any], *, parameters: int) -> Learner:
+        """Rebuild the learner from what `as_state` returned; raise an error if it is not that of such a net."""
+        if state["params"].shape != (parameters,):
+            raise ValueError(f"its net has {list(state['params'].shape)} parameters instead of {parameters}")
         parts: dict[str, dict[str, Any]] = {part: {} for part in _PARTS}
         for name, value in state.items():
             part, dot, rest = name.partition(".")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fdsim.errors import RunFolderError, StorageError
-from fdsim.files import TEMPORARY, file_hash, storage_errors, write_whole
+from fdsim.files import TEMPORARY, file_hash, seal_of, storage_errors, write_whole
 from fdsim.telemetry.checksum import checksummed_parquet
 from fdsim.telemetry.config import Telemetry
 from fdsim.telemetry.events import EventsWriter
@@ -104,8 +104,8 @@ class RunFolder:
         """Let what is damaged or lost be made again, and name it; return whether there is anything."""
         found = False
         for label, log in self._logs.items():
-            why = log.damage() if log.finished else None
-            if why is not None:
+            why = log.damage() if log.finished or log.digests_known else None
+            if why is not None and log.finished:
                 _log.warning("%s is learned again: %s", label, why)
                 log.forget()
                 found = True
@@ -121,6 +121,23 @@ class RunFolder:
     def trace_path(self) -> Path:
         """Where the run's trace is or will be."""
         return self.path / "trace.parquet"
+
+    def record_trace(self, trace_hash: str, trace_key: str | None = None) -> None:
+        """Record which trace the run learns on; made again by another version of Parquet, it may have other bytes."""
+        changed = self.manifest.get("trace_hash") not in (None, trace_hash)
+        finished = [log for log in self._logs.values() if changed and log.finished]
+        for log in self._logs.values() if changed else ():
+            # What is recorded of a table names its trace; a kill in between must not make it look edited.
+            log.record_digests(known=False)
+            if not log.finished:
+                log.start_over("its trace was made again, and is not the same file")
+        self.manifest.update(
+            trace_hash=trace_hash,
+            trace_seal=seal_of(self.trace_path),
+            **({} if trace_key is None else {"trace_key": trace_key}),
+        )
+        for log in finished:
+            log.record_digests(known=True)
 
     @property
     def trace_damaged(self) -> bool:

@@ -34,7 +34,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 #: What reading a Parquet file that is damaged or somebody else's may raise.
-UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError, IndexError)
+UNREADABLE = (
+    *(pa.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError, IndexError),
+    *(RecursionError, MemoryError),
+)
 
 
 @dataclass(frozen=True)
