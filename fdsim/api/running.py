@@ -42,7 +42,7 @@ def run(
         run = fdsim.run("scenarios/quickstart.toml", overrides={"rounds": 20})
         run.summary()
 
-    The folder is runs/<name> unless `out` is given. An existing run is never overwritten without `force=True`; an
+    The folder is `runs/<name>` unless `out` is given. An existing run is never overwritten without `force=True`; an
     unfinished one continues with `resume=True`. `callbacks` are told what happens, see `fdsim.Callback`. A large fleet
     is simulated by as many processes as there are cores, or by `workers`.
     """
@@ -144,10 +144,11 @@ def make_trace(
 ) -> Trace:
     """Simulate the fleet of a scenario, without any learning, and write its trace to `out`.
 
-    A large fleet is simulated by as many processes as there are cores, or by `workers`; the trace is the same.
+        trace = fdsim.make_trace("scenarios/quickstart.toml", "trace.parquet")
+        trace.to_pandas()["cause"].value_counts()
 
-    trace = fdsim.make_trace("scenarios/quickstart.toml", "trace.parquet")
-    trace.to_pandas()["cause"].value_counts()
+    A large fleet is simulated by as many processes as there are cores, or by `workers`; the trace is the same.
+    `callbacks` are told what happens, see `fdsim.Callback`.
     """
     from fdsim.distributed.fleet import FleetSpread
     from fdsim.pipeline import simulate_trace

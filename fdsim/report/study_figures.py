@@ -129,7 +129,7 @@ def _case_view(study: StudyData, cases: list[tuple[str, pd.DataFrame]], shown: _
         "xaxis": {
             "title": "case",
             "tickvals": list(range(len(cases))),
-            "ticktext": [plot_text(case) for case, _ in cases],
+            "ticktext": [plot_text(case).replace(", ", "<br>") for case, _ in cases],
             "range": [-0.5, len(cases) - 0.5],
             "showgrid": False,
         },

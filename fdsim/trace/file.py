@@ -207,7 +207,9 @@ def _check(r: TraceRound, previous: TraceRound | None, path: Path) -> None:
 def open_trace(path: Path | str) -> Trace:
     """Open a trace.parquet, checking that it is one and that this fdsim can read it.
 
-    fdsim.open_trace("runs/quickstart/trace.parquet").to_pandas()
+        fdsim.open_trace("runs/quickstart/trace.parquet").to_pandas()
+
+    Iterating over it gives its rounds, one at a time.
     """
     path = Path(path)
     if not path.is_file():
