@@ -96,8 +96,10 @@ class Terminal(Callback):
 
     def trace_round(self, trace_round: TraceRound) -> None:
         """Move the fleet's bar by one round, and count who dropped out and why."""
-        self._causes.update(trace_round.cause[trace_round.outcome == Outcome.dropped].tolist())
-        self._dropped += int(np.count_nonzero(trace_round.outcome == Outcome.dropped))
+        causes = trace_round.cause[trace_round.outcome == Outcome.dropped]
+        codes, counts = np.unique(causes, return_counts=True)
+        self._causes.update(dict(zip(codes.tolist(), counts.tolist(), strict=True)))
+        self._dropped += len(causes)
         self._selected += len(trace_round.selected)
         self._t_s = max(self._t_s, trace_round.round_end_s)
         if self._task is not None:

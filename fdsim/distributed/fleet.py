@@ -190,8 +190,10 @@ class _Processes:
 
         def live_one(index: int) -> None:
             process = idle.get()
-            process.live(blocks[index], places[index])
-            idle.put(process)
+            try:
+                process.live(blocks[index], places[index])
+            finally:
+                idle.put(process)
 
         pool = ThreadPoolExecutor(self.slots)
         try:

@@ -109,7 +109,7 @@ def rounds_by_client(rounds: Sequence[int], selections: Sequence[np.ndarray]) ->
     order = np.argsort(clients, kind="stable")
     selected_in = np.repeat(rounds, [len(selected) for selected in selections])[order].tolist()
     clients, begins = np.unique(clients[order], return_index=True)
-    ends = [*begins[1:].tolist(), len(selected_in)]
+    ends = [*begins[1:].tolist(), len(selected_in)][: len(begins)]
     return {
         client: selected_in[begin:end]
         for client, begin, end in zip(clients.tolist(), begins.tolist(), ends, strict=True)
