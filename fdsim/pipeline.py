@@ -60,16 +60,14 @@ def participation_rounds(
             )
         )
         return
-    from fdsim.devices.engine.world import simulate
+    from fdsim.devices.engine.world import World
 
     config = simulation_config(prepared)
     if folder is not None and scenario.telemetry.events:
         with folder.events_writer() as events:
-            yield from simulate(
-                config, on_event=events.append, on_time=callback.trace_time, on_part=callback.trace_part
-            )
+            yield from World(config, events.append, callback.trace_part).rounds(callback.trace_time)
     else:
-        yield from simulate(config, on_time=callback.trace_time, on_part=callback.trace_part)
+        yield from World(config, None, callback.trace_part).rounds(callback.trace_time)
 
 
 def simulation_config(prepared: Prepared) -> SimulationConfig:
@@ -166,7 +164,7 @@ def _learn_all(
     from fdsim.distributed.sharding import sharded
     from fdsim.prepare import make_task
 
-    logs = [(strategy, folder.strategy(strategy.label)) for strategy in prepared.scenario.strategies]
+    logs = [(strategy, folder.logs[strategy.label]) for strategy in prepared.scenario.strategies]
     if all(log.finished for _, log in logs):
         return
     task = make_task(prepared, device=choices.device)

@@ -31,7 +31,11 @@ from fdsim.trace import NONE, Cause, Outcome, TraceRound
 
 
 class World:
-    """Devices, cells and a server on one clock."""
+    """Devices, cells and a server on one clock.
+
+    `on_event` is told every change of state of every device in the order of time; `on_part` the progress of a large
+    fleet between two rounds.
+    """
 
     def __init__(
         self, config: SimulationConfig, on_event: OnEvent | None = None, on_part: OnPart | None = None
@@ -50,7 +54,12 @@ class World:
                 device.tell(on_event)
                 self._watchers.append(self.env.process(self._watch(device)))
         elif is_possible(config):
-            self._lookahead = Lookahead(config, self.devices, self._open_round, on_part=on_part)
+            self._lookahead = Lookahead(
+                config,
+                self.devices,
+                lambda round_index: self._open_round(round_index, self._start_of(round_index)),
+                on_part=on_part,
+            )
 
     def _build(self, on_part: OnPart | None) -> None:
         config = self.config
@@ -73,11 +82,19 @@ class World:
                 device.advance(self.start_s)
                 self.devices.append(device)
 
-    def next_round(self, round_index: int) -> TraceRound:
-        """Let the world live until a round is over, and return it."""
-        with gc_pause.paused():
-            made: TraceRound = self.env.run(until=self.env.process(self.serve(round_index)))  # type: ignore[assignment]
-        return made
+    def rounds(self, on_time: Callable[[float], None] | None = None) -> Iterator[TraceRound]:
+        """Let the world live from round to round, and yield each as soon as it is closed.
+
+        Memory does not grow with the rounds. `on_time` is told the simulated time at the close of each.
+        """
+        env = self.env
+        with gc_pause.frozen():
+            for round_index in range(self.config.rounds):
+                with gc_pause.paused():
+                    made: TraceRound = env.run(until=env.process(self.serve(round_index)))  # type: ignore[assignment]
+                if on_time is not None:
+                    on_time(float(env.now))
+                yield made
 
     def live_until(self, to_s: float) -> None:
         """Let all devices live up to a time, after the last round; before it, some may be ahead of the clock."""
@@ -87,10 +104,19 @@ class World:
 
     def serve(self, round_index: int) -> Generator[simpy.Event, Any, TraceRound]:
         """Run one round from its start to its close."""
-        server, env, request = self.config.server, self.env, self._request(round_index)
-        if request.start_s > env.now:
-            yield env.timeout(delay_s(env.now, request.start_s))
-        ledger = self._lookahead.ledger(round_index) if self._lookahead else self._check_in(request)
+        server, env = self.config.server, self.env
+        start_s = self._start_of(round_index)
+        if start_s > env.now:
+            yield env.timeout(delay_s(env.now, start_s))
+        if self._lookahead:
+            ledger = self._lookahead.ledger(round_index)
+        else:
+            ledger = self._open_round(round_index, start_s)
+            # In ascending order, and without any time passing.
+            for client in ledger.selected.tolist():
+                result = ledger.check_in(self.devices[client])
+                if result is not None:
+                    ledger.called[client] = result
         target = min(server.selection.target(len(self.devices)), len(ledger.selected))
         called = sorted(ledger.called)
         if called:
@@ -106,11 +132,14 @@ class World:
             made.outcome[abandoned], made.cause[abandoned] = Outcome.dropped, Cause.abandoned
         return made
 
-    def _request(self, round_index: int) -> RoundRequest:
-        server, workload = self.config.server, self.config.workload
+    def _start_of(self, round_index: int) -> float:
         # A round starts when it is planned, or when the one before it is over.
-        start_s = max(self.start_s + round_index * server.round_interval_s, float(self.env.now))
-        return RoundRequest(
+        return max(self.start_s + round_index * self.config.server.round_interval_s, float(self.env.now))
+
+    def _open_round(self, round_index: int, start_s: float) -> RoundLedger:
+        """Select the clients of a round, and say what is asked of them."""
+        server, workload = self.config.server, self.config.workload
+        request = RoundRequest(
             round_index=round_index,
             start_s=start_s,
             deadline_s=start_s + server.deadline_s,
@@ -118,18 +147,7 @@ class World:
             bytes_up=workload.bytes_up,
             pause_on_lapse=server.on_lapse == "pause",
         )
-
-    def _open_round(self, round_index: int) -> RoundLedger:
-        return RoundLedger(self._request(round_index), self._select(round_index))
-
-    def _check_in(self, request: RoundRequest) -> RoundLedger:
-        """Select clients, and let their devices check in, ascending; take no time."""
-        ledger = RoundLedger(request, self._select(request.round_index))
-        for client in ledger.selected.tolist():
-            result = ledger.check_in(self.devices[client])
-            if result is not None:
-                ledger.called[client] = result
-        return ledger
+        return RoundLedger(request, self._select(round_index))
 
     def _select(self, round_index: int) -> np.ndarray:
         server, clients = self.config.server, np.arange(len(self.devices))
@@ -181,22 +199,6 @@ class World:
             device.advance(env.now)
 
 
-def simulate(
-    config: SimulationConfig,
-    *,
-    on_event: OnEvent | None = None,
-    on_time: Callable[[float], None] | None = None,
-    on_part: OnPart | None = None,
-) -> Iterator[TraceRound]:
-    """Simulate a fleet and yield each round as soon as it is closed; memory does not grow with the rounds.
-
-    `on_event` is told every change of state of every device in the order of time; `on_time` the simulated
-    time, at the close of each round; `on_part` the progress of a large fleet in between.
-    """
-    world = World(config, on_event, on_part)
-    with gc_pause.frozen():
-        for round_index in range(config.rounds):
-            made = world.next_round(round_index)
-            if on_time is not None:
-                on_time(float(world.env.now))
-            yield made
+def simulate(config: SimulationConfig, *, on_event: OnEvent | None = None) -> Iterator[TraceRound]:
+    """Simulate a fleet, round by round; `on_event` is told every change of every device, in the order of time."""
+    return World(config, on_event).rounds()
