@@ -7,18 +7,17 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fdsim.cli.options import Device, NoCode, Overrides, RayAddress, ScenarioFile, say_own_code, trust
-from fdsim.errors import InputError, RunError, StrategyFailureError
+from fdsim.errors import RunError, StrategyFailureError
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from fdsim.distributed.sharding import Sharding
 
 
 def run(
@@ -48,7 +47,11 @@ def run(
     from fdsim.scenario import load_scenario
     from fdsim.telemetry.reader import open_run
 
-    choices = RunChoices(resume, force, device, sharding=_sharding(executor, address, shards))
+    choices = RunChoices(resume, force, device)
+    if (executor, address, shards) != ("local", None, None):
+        from fdsim.distributed.sharding import sharding_of
+
+        choices = replace(choices, sharding=sharding_of(executor, address, shards))
     loaded = load_scenario(scenario, sets or [], code=trust(no_code))
     if resume:
         say_own_code()
@@ -75,21 +78,6 @@ def run(
 def _resuming(scenario: Path, out: Path | None, sets: list[str] | None) -> str:
     words = ["fdsim", "run", str(scenario), *(["--out", str(out)] if out else [])]
     return shlex.join([*words, *(word for setting in sets or [] for word in ("--set", setting)), "--resume"])
-
-
-def _sharding(executor: str, address: str | None, shards: int | None) -> Sharding | None:
-    """Return how cohorts are spread over a cluster; None when they are trained here."""
-    if executor not in ("local", "ray"):
-        raise InputError("--executor", f"no executor called '{executor}'", "there is: local, ray")
-    if executor == "local":
-        if address is not None or shards is not None:
-            raise InputError(
-                "--address" if address else "--shards", "is for a Ray cluster", "add --executor ray"
-            )
-        return None
-    from fdsim.distributed.sharding import Sharding
-
-    return Sharding(shards or 2, address)
 
 
 def _write_report(folder: Path, console: Console) -> None:

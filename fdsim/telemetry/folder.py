@@ -52,9 +52,8 @@ class RunFolder:
     def __init__(self, path: Path, lock: RunLock, manifest: Manifest, telemetry: Telemetry) -> None:
         self.path, self.manifest, self._lock = path, manifest, lock
         manifest.guard = lock.check
-        self._logs = {
-            label: StrategyLog(path, label, manifest, telemetry) for label in manifest["strategies"]
-        }
+        #: The log of each strategy, by its label.
+        self.logs = {label: StrategyLog(path, label, manifest, telemetry) for label in manifest["strategies"]}
         self._started_s = time.monotonic()
         self._wall_before_s = float(manifest.get("wall_s") or 0.0)
 
@@ -101,7 +100,7 @@ class RunFolder:
     def _forget_damaged(self, telemetry: Telemetry) -> bool:
         """Let what is damaged or lost be made again, and name it; return whether there is anything."""
         found = False
-        for label, log in self._logs.items():
+        for label, log in self.logs.items():
             why = log.damage() if log.finished else None
             if why is not None:
                 _log.warning("%s is learned again: %s", label, why)
@@ -126,10 +125,6 @@ class RunFolder:
         known = self.manifest.get("trace_hash")
         return known is not None and self.trace_path.is_file() and file_hash(self.trace_path) != known
 
-    def strategy(self, label: str) -> StrategyLog:
-        """Return the log of one strategy."""
-        return self._logs[label]
-
     def events_writer(self) -> EventsWriter:
         """Open the fleet's event log for writing."""
         return EventsWriter(
@@ -141,7 +136,7 @@ class RunFolder:
 
     def complete(self, *, wall_s: float | None = None) -> None:
         """Mark the run as complete; `wall_s` is the real time since this process started or resumed it."""
-        for log in self._logs.values():
+        for log in self.logs.values():
             # A kill while parts are merged must not make them look changed.
             log.record_digests(known=False)
             log.merge()

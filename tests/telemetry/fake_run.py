@@ -151,7 +151,7 @@ def fake_run(
             )
             run.manifest.update(trace_hash=trace.content_hash)
         for label in labels:
-            log = run.strategy(label)
+            log = run.logs[label]
             if log.finished:
                 continue
             with log:
