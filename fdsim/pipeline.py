@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,9 +106,18 @@ def simulate_trace(
     callback: Callback,
     folder: RunFolder | None = None,
     *,
+    cache: Path | None = None,
     reference: bool = False,
 ) -> Trace:
-    """Simulate participation and write the trace to `path`, which appears only when complete."""
+    """Simulate participation and write the trace to `path`, which appears only when complete.
+
+    With `cache`, a folder of traces by `Prepared.trace_key`, it is taken from there, or left there for others.
+    """
+    # The event log belongs to the run, so a run that keeps one simulates its own fleet.
+    if cache is not None and not prepared.scenario.telemetry.events:
+        make = partial(simulate_trace, prepared, callback=callback)
+        TraceCache(cache).fetch(prepared.trace_key, path, make)
+        return open_trace(path)
     rounds = reference_rounds(prepared) if reference else participation_rounds(prepared, callback, folder)
     callback.trace_begin(prepared.scenario)
     trace = write_trace(
@@ -136,26 +146,13 @@ def run_scenario(
     own = [TensorBoard()] if scenario.telemetry.tensorboard else []
     told = Callbacks([*own, *callbacks])
     with opened as folder, told.during(scenario, out):
-        trace = _trace_of(prepared, folder, choices, told)
+        trace = open_trace(folder.trace_path) if folder.trace_path.exists() else None
+        if trace is None or trace.made_by != prepared.trace_key:
+            trace = simulate_trace(prepared, folder.trace_path, told, folder, cache=choices.trace_cache)
         folder.manifest.update(trace_hash=trace.content_hash, trace_key=prepared.trace_key)
         _learn_all(prepared, trace, folder, choices, told)
         folder.complete(wall_s=time.perf_counter() - began_s)
     return out
-
-
-def _trace_of(prepared: Prepared, folder: RunFolder, choices: RunChoices, callback: Callback) -> Trace:
-    if folder.trace_path.exists() and not folder.trace_damaged:
-        trace = open_trace(folder.trace_path)
-        if trace.made_by == prepared.trace_key:
-            return trace
-    # The event log belongs to the run, so a run that keeps one simulates its own fleet.
-    if choices.trace_cache is not None and not prepared.scenario.telemetry.events:
-        cache = TraceCache(choices.trace_cache)
-        cache.fetch(
-            prepared.trace_key, folder.trace_path, lambda path: simulate_trace(prepared, path, callback)
-        )
-        return open_trace(folder.trace_path)
-    return simulate_trace(prepared, folder.trace_path, callback, folder)
 
 
 def _learn_all(

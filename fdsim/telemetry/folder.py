@@ -112,18 +112,17 @@ class RunFolder:
             # The event log and the trace come from one simulation.
             self.trace_path.unlink(missing_ok=True)
             found = True
+        trace, known = self.trace_path, self.manifest.get("trace_hash")
+        if known is not None and trace.is_file() and file_hash(trace) != known:
+            _log.warning("%s is damaged; the trace is made again", trace)
+            trace.unlink()
+            found = True
         return found
 
     @property
     def trace_path(self) -> Path:
         """Where the run's trace is or will be."""
         return self.path / "trace.parquet"
-
-    @property
-    def trace_damaged(self) -> bool:
-        """Whether the trace on disk is no longer the one this run began with; then it is made again."""
-        known = self.manifest.get("trace_hash")
-        return known is not None and self.trace_path.is_file() and file_hash(self.trace_path) != known
 
     def events_writer(self) -> EventsWriter:
         """Open the fleet's event log for writing."""
