@@ -111,6 +111,13 @@ def timetable_groups(draw: st.DrawFn) -> DeviceGroup:
         "background_load_frac": draw(st.sampled_from([0.0, 0.0, 0.2])),
     }
     soc = draw(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]))
+    levels: dict[str, Any] = {}
+    if draw(st.booleans()):
+        # A quarter of the charge goes, or comes, in a minute: at rest, levels are met on the minute to the last bit,
+        # where links, screens, chargers and outages change too.
+        kind, battery = "linear", {"capacity_wh": 0.25, "charge_w": 7.5}
+        levels["power"] = {"idle_w": 3.75, "screen_w": 3.75, "train_w": 10.0}
+        levels["boot_soc"] = draw(st.sampled_from([0.03, 0.25]))
     return group(
         count=draw(st.integers(1, 3)),
         connectivity=link,
@@ -120,6 +127,7 @@ def timetable_groups(draw: st.DrawFn) -> DeviceGroup:
         initial_soc=[soc, soc],
         low_soc=draw(st.sampled_from([0.0, 0.15, 0.25])),
         handshakes=draw(st.sampled_from([0, 2])),
+        **levels,
         **draw(_around),
     )
 
