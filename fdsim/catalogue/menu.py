@@ -29,12 +29,14 @@ MENU: dict[str, dict[str, str]] = {
         "tapered": "fdsim.devices.models.battery:Tapered",
         "ageing": "fdsim.devices.models.battery:Ageing",
         "mains": "fdsim.devices.models.battery:Mains",
+        "replay": "fdsim.devices.models.replay:ReplayBattery",
     },
     "connectivity": {
         "always_on": "fdsim.devices.models.connectivity:AlwaysOn",
         "on_off": "fdsim.devices.models.connectivity:OnOff",
         "mobile": "fdsim.devices.models.connectivity:Mobile",
         "home_wifi": "fdsim.devices.models.connectivity:HomeWifi",
+        "places": "fdsim.devices.models.places:Places",
         "replay": "fdsim.devices.models.replay:ReplayLink",
     },
     "usage": {
@@ -42,6 +44,7 @@ MENU: dict[str, dict[str, str]] = {
         "spells": "fdsim.devices.models.usage:Spells",
         "hourly": "fdsim.devices.models.usage_hours:Hourly",
         "nightly": "fdsim.devices.models.usage_hours:Nightly",
+        "habits": "fdsim.devices.models.usage_habits:HabitUsage",
         "replay": "fdsim.devices.models.replay:ReplayUsage",
     },
     "compute": {

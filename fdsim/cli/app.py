@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from fdsim import __version__
-from fdsim.cli import bench, listing, trace
+from fdsim.cli import bench, fleet, listing, trace
 from fdsim.cli.compare import compare
 from fdsim.cli.explain import explain
 from fdsim.cli.new import new
@@ -28,7 +28,7 @@ from fdsim.errors import FdsimError, RunFolderWarning
 
 #: Every verb, in groups and in the order in which a newcomer needs them.
 GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
-    "Simulate": {"new": new, "run": run, "study": study, "trace": trace.app},
+    "Simulate": {"new": new, "run": run, "study": study, "trace": trace.app, "fleet": fleet.app},
     "Look at results": {"report": report, "compare": compare, "show": show},
     "Write scenarios": {"validate": validate, "explain": explain, "list": listing.app, "schema": schema},
     "Check": {"verify": verify, "theory": theory, "bench": bench.app},

@@ -7,6 +7,12 @@ from typing import Annotated
 
 import typer
 
+#: What the marks behind sources mean.
+MARKS = (
+    "[D] computed from trace or benchmark files  [T] from a paper or vendor page  "
+    "[M] from memory, unverified  [E] an engineering choice"
+)
+
 app = typer.Typer(help="List kinds, keys, profiles, scenarios, runs and columns.", no_args_is_help=True)
 
 
@@ -90,6 +96,7 @@ def profiles(
     import json
 
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from fdsim.devices.config.profiles import about, profile, sources
@@ -104,8 +111,11 @@ def profiles(
         table = Table("part", "values", "source", title=name, title_justify="left")
         for part, values in profile(name).items():
             shown = json.dumps(values) if not isinstance(values, dict) else _plain(values)
-            table.add_row(part, shown, known.get(part, ""))
+            inner = [f"{key}: {text}" for key, text in known.items() if key.startswith(f"{part}.")]
+            table.add_row(part, escape(shown), escape("\n".join([known.get(part, ""), *inner])))
     console.print(table)
+    if name is not None:
+        console.print(MARKS, markup=False, highlight=False)
 
 
 def _plain(values: dict[str, object]) -> str:

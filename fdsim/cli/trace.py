@@ -47,6 +47,14 @@ def import_(
     ],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to read.")],
     out: Annotated[Path, typer.Option("--out", metavar="F.parquet", help="Where to write the availability.")],
+    silent_screen_s: Annotated[
+        float,
+        typer.Option(
+            "--silent-screen-s",
+            min=0,
+            help="FLASH: screens count as off in silences of the log longer than this; 0 takes the log as it is.",
+        ),
+    ] = 0.0,
 ) -> None:
     """Turn a measured availability trace into one that fleets can replay."""
     from fdsim.catalogue import nearest
@@ -61,7 +69,9 @@ def import_(
         raise TraceError("source", f"no importer called '{source}'" + nearest(source, list(readers)))
     if not file.is_file():
         raise TraceError(str(file), "there is no such file")
-    devices = readers[source](file)
+    devices = (
+        read_flash(file, silent_screen_s=silent_screen_s) if source == "flash" else readers[source](file)
+    )
     write_availability(out, devices, f"{source} {file.name}")
     days = sum(d.end_s - d.begin_s for d in devices) / 86_400.0
     typer.echo(f"{out}: {len(devices)} devices, {days:.1f} device-days")

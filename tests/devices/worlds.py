@@ -30,12 +30,26 @@ def log_path() -> str:
     hours = np.array([[1.0, 2.5], [5.0, 9.0], [11.0, 23.0]]) * 3600.0
     short = np.array([[0.0, 600.0], [1200.0, 1500.0], [3000.0, 80_000.0]])
     span = (0.0, 86_400.0)
+    levels = np.array(
+        [[0.0, 0.9], [7200.0, 0.1], [9000.0, 0.3], [30_000.0, 0.05], [50_000.0, 0.0], [60_000.0, 1.0]]
+    )
+    later = levels + np.array([600.0, 0.0])
     seen = [
-        observe("a", span, {"available": hours}, "test"),
+        observe("a", span, {"available": hours}, "test", levels=levels),
         observe(
-            "b", span, {"wifi": hours, "cellular": short, "idle": short, "charging": hours + 60.0}, "test"
+            "b",
+            span,
+            {"wifi": hours, "cellular": short, "idle": short, "charging": hours + 60.0},
+            "test",
+            levels=later,
         ),
-        observe("c", span, {"wifi": short, "cellular": hours, "idle": hours, "charging": short}, "test"),
+        observe(
+            "c",
+            span,
+            {"wifi": short, "cellular": hours, "idle": hours, "charging": short},
+            "test",
+            levels=levels,
+        ),
     ]
     path = Path(mkdtemp(prefix="fdsim-log-")) / "log.parquet"
     write_availability(path, seen, "test")
@@ -68,6 +82,8 @@ def profile_groups(draw: st.DrawFn) -> DeviceGroup:
         fields["connectivity"] = {"kind": "replay", "path": log_path()}
         if draw(st.booleans()):
             fields["usage"] = {"kind": "replay", "path": log_path()}
+        if draw(st.booleans()):
+            fields["battery"] = {"kind": "replay", "path": log_path()}
     return DeviceGroup.model_validate(fields)
 
 
@@ -186,7 +202,7 @@ def _flickers(group: DeviceGroup) -> bool:
     low_soc rises again as soon as the work is paused. Neither the engine nor the reference gets past such a moment.
     """
     power, radio = group.power, group.radio
-    if group.battery.kind == "mains":
+    if group.battery.kind in ("mains", "replay"):
         return False
     charge_w = getattr(group.battery, "charge_w") * getattr(group.battery, "charge_efficiency_frac")  # noqa: B009
     heaviest_w = power.idle_w + power.screen_w + max(power.train_w, *radio.model_dump().values())
