@@ -84,7 +84,7 @@ class Round:
     """One round of one strategy, from the blend before training to the rows it leaves behind.
 
     `train`, `settle` and `conclude` follow each other. What training computes stays on the accelerator until `settle`
-    fetches all of it at once.
+    fetches all of it at once. Until `conclude` the strategy's state changes only through `Strategy.store`.
     """
 
     #: What the round leaves behind; the snapshot where one was due.
@@ -143,24 +143,20 @@ class Round:
         return compares_whole or self.strategy.stores or self._counterfactual is not None
 
     def train(self) -> None:
-        """Train the active clients, and stream their results into the update.
-
-        The strategy's state changes only through `Strategy.store`.
-        """
+        """Train the active clients, and stream their results into the update."""
         if self.blend is None:
             return
         cohort, comparer, blend, trainer = self.cohort, self._comparer, self.blend, self.task.trainer
         who = cohort.params, cohort.active, cohort.round_index, cohort.work_frac
-        chunks: Iterator[Chunk] | Iterator[Digest] = (
-            trainer.digest(*who, DigestRequest(blend.weights, self.strategy.update_score.sketch_dim))
-            if isinstance(trainer, DigestingTrainer) and not self._needs_updates
-            else trainer.train(*who)
-        )
+        chunks: Iterator[Chunk | Digest]
+        if isinstance(trainer, DigestingTrainer) and not self._needs_updates:
+            chunks = trainer.digest(*who, DigestRequest(blend.weights, self.strategy.update_score.sketch_dim))
+        else:
+            chunks = trainer.train(*who)
         weights = torch.as_tensor(blend.weights).to(self.update)
         losses: list[Tensor] = []
         figures: list[Tensor] = []
-        received: Iterator[Chunk | Digest] = self.watch.over("train", chunks)
-        for chunk in received:
+        for chunk in self.watch.over("train", chunks):
             positions = np.searchsorted(cohort.active, chunk.clients)
             self._order.append(positions)
             losses.append(chunk.losses)
