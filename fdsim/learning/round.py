@@ -113,7 +113,7 @@ class Round:
         self.strategy, self.task, self.trace_round = strategy, task, trace_round
         self._comparer, self._state = comparer, learner.strategy_state
         self.cohort = cohort = cohort_of(strategy, task.federation, trace_round, learner.params)
-        self.learning_rate = task.trainer.learning_rate(cohort.round_index)
+        self.learning_rate = task.training.learning_rate_in(cohort.round_index)
         #: [P] the global update, on the accelerator; zero when no client was active.
         self.update = torch.zeros_like(cohort.params)
         #: [S] mean training loss of each active client.

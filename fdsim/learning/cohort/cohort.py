@@ -133,10 +133,6 @@ class CohortTrainer:
         """Return the global model [P] before round 0."""
         return self._initial.clone()
 
-    def learning_rate(self, round_index: int) -> float:
-        """Return η_L of a round."""
-        return self._training.learning_rate_in(round_index)
-
     def train(
         self, start: torch.Tensor, clients: np.ndarray, round_index: int, work_frac: np.ndarray | None = None
     ) -> Iterator[Chunk]:
