@@ -258,8 +258,9 @@ class Round:
                 self.snapshot = snapshot_of(round_index, friendship, analytics.get("distance"))
         learner.next_round = round_index + 1
         self.row, self.clients = round_row(self, friends, report), client_rows(self)
-        # A result may be kept for long, and the accelerator's memory is scarce.
-        self._counterfactual, self._tensors, self.update = None, {}, self.update.new_empty(0)
+        # Rounds may be kept for long: what was large and only needed on the way goes.
+        self._counterfactual, self._tensors, self.pair_scores = None, {}, None
+        self.update = self.update.new_empty(0)
 
 
 def _check_finite(cohort: Cohort, losses: np.ndarray, update_norm: float) -> None:
