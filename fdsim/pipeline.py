@@ -25,6 +25,7 @@ from fdsim.trace.cache import TraceCache
 
 if TYPE_CHECKING:
     from fdsim.devices.config.simulation import SimulationConfig
+    from fdsim.distributed.fleet import FleetSpread
     from fdsim.distributed.sharding import Sharding
     from fdsim.learning.engine import Task
     from fdsim.strategies.base import Strategy
@@ -40,14 +41,25 @@ class RunChoices:
     device: str | None = None
     trace_cache: Path | None = None
     """Folder of traces by `Prepared.trace_key`, shared by the trials of a study."""
+    fleet: FleetSpread | None = None
+    """Over how many processes a large fleet is spread; all cores where it is not given."""
     sharding: Sharding | None = None
     """Spreads every cohort over a Ray cluster; only this may change last digits, through the order of sums."""
 
 
 def participation_rounds(
-    prepared: Prepared, callback: Callback, folder: RunFolder | None = None
+    prepared: Prepared,
+    callback: Callback,
+    folder: RunFolder | None = None,
+    *,
+    fleet: FleetSpread | None = None,
+    beside: Path | None = None,
 ) -> Iterator[TraceRound]:
-    """Yield the trace of a scenario round by round, from its fleet or its participation table."""
+    """Yield the trace of a scenario round by round, from its fleet or its participation table.
+
+    With a file `beside` which there is room, a large fleet may be spread over processes; without, rounds come as soon
+    as they are closed.
+    """
     scenario = prepared.scenario
     if scenario.participation is not None:
         from fdsim.participation.base import ParticipationSetting
@@ -67,8 +79,13 @@ def participation_rounds(
     if folder is not None and scenario.telemetry.events:
         with folder.events_writer() as events:
             yield from World(config, events.append, callback.trace_part).rounds(callback.trace_time)
-    else:
+    elif beside is None:
         yield from World(config, None, callback.trace_part).rounds(callback.trace_time)
+    else:
+        from fdsim.distributed.fleet import FleetSpread, Told, simulate_spread
+
+        told = Told(callback.trace_time, callback.trace_part, callback.trace_note)
+        yield from simulate_spread(config, fleet or FleetSpread(), beside=beside, told=told)
 
 
 def simulation_config(prepared: Prepared) -> SimulationConfig:
@@ -106,6 +123,7 @@ def simulate_trace(
     callback: Callback,
     folder: RunFolder | None = None,
     *,
+    fleet: FleetSpread | None = None,
     cache: Path | None = None,
     reference: bool = False,
 ) -> Trace:
@@ -115,10 +133,14 @@ def simulate_trace(
     """
     # The event log belongs to the run, so a run that keeps one simulates its own fleet.
     if cache is not None and not prepared.scenario.telemetry.events:
-        make = partial(simulate_trace, prepared, callback=callback)
+        make = partial(simulate_trace, prepared, callback=callback, fleet=fleet)
         TraceCache(cache).fetch(prepared.trace_key, path, make)
         return open_trace(path)
-    rounds = reference_rounds(prepared) if reference else participation_rounds(prepared, callback, folder)
+    rounds = (
+        reference_rounds(prepared)
+        if reference
+        else participation_rounds(prepared, callback, folder, fleet=fleet, beside=path)
+    )
     callback.trace_begin(prepared.scenario)
     trace = write_trace(
         path,
@@ -148,7 +170,14 @@ def run_scenario(
     with opened as folder, told.during(scenario, out):
         trace = open_trace(folder.trace_path) if folder.trace_path.exists() else None
         if trace is None or trace.made_by != prepared.trace_key:
-            trace = simulate_trace(prepared, folder.trace_path, told, folder, cache=choices.trace_cache)
+            trace = simulate_trace(
+                prepared,
+                folder.trace_path,
+                told,
+                folder,
+                fleet=choices.fleet,
+                cache=choices.trace_cache,
+            )
         folder.manifest.update(trace_hash=trace.content_hash, trace_key=prepared.trace_key)
         _learn_all(prepared, trace, folder, choices, told)
         folder.complete(wall_s=time.perf_counter() - began_s)

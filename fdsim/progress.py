@@ -81,6 +81,10 @@ class Terminal(Callback):
         done = "built" if simulated_to_s is None else f"simulated to {_clock(simulated_to_s)}"
         self._note(f"{frac:.0%} of the fleet {done}")
 
+    def trace_note(self, note: str) -> None:
+        """Print a note of its own line."""
+        self._console.print(f"  {note}", markup=False, highlight=False, soft_wrap=True)
+
     def _note(self, note: str) -> None:
         """Put a note beside the bar, or print it where there is no bar and nothing was printed for a while."""
         if self._task is not None:

@@ -140,9 +140,10 @@ def _own_kind(family: str, kind: str) -> type[Component]:
         return _unread(base)
     found = _class_at(kind) if kind in _BUILT_IN else own_class(kind, family)
     if not (isinstance(found, type) and issubclass(found, base)):
-        raise CatalogueError(
-            family, f"'{kind}' is not a {family}", f"derive the class from {BASES[family].replace(':', '.')}"
-        )
+        remedy = f"derive the class from {BASES[family].replace(':', '.')}"
+        if family == "net":
+            remedy = f'an nn.Module is named {{ kind = "module", path = "{kind}" }}; else {remedy}'
+        raise CatalogueError(family, f"'{kind}' is not a {family}", remedy)
     return found
 
 

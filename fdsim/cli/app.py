@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, TextIO, cast
 
 import typer
@@ -135,10 +137,23 @@ def _call(arguments: list[str], *, debug: bool) -> None:
     except Exception as error:
         if debug:
             raise
-        _print_error(
-            f"{type(error).__name__}: {error}. This is a bug, in fdsim or in a model of your own; --debug shows where"
-        )
+        _print_error(_unforeseen(error))
         sys.exit(1)
+
+
+def _unforeseen(error: Exception) -> str:
+    """Describe an error that nobody meant to raise: by the line of the user's own code that it passed, if any."""
+    import sysconfig
+
+    said = f"{type(error).__name__}: {error}"
+    others = (str(Path(__file__).parent.parent), *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
+    frames = traceback.extract_tb(error.__traceback__)
+    passed = [f for f in frames if Path(f.filename).is_file() and not f.filename.startswith(others)]
+    if not passed:
+        return f"{said}. This is a bug, in fdsim or in a model of your own; --debug shows where"
+    last = passed[-1]
+    place = f"{last.filename}, line {last.lineno}" + ("" if last.name == "<module>" else f", in {last.name}")
+    return f"{place}: {said}. This is in code of your own; --debug shows how it was called"
 
 
 def _print_error(text: str) -> None:

@@ -7,13 +7,22 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fdsim.cli.options import Device, NoCode, Overrides, RayAddress, ScenarioFile, say_own_code, trust
+from fdsim.cli.options import (
+    Device,
+    FleetWorkers,
+    NoCode,
+    Overrides,
+    RayAddress,
+    ScenarioFile,
+    say_own_code,
+    trust,
+    uses_ray,
+)
 from fdsim.errors import RunError, StrategyFailureError
 
 if TYPE_CHECKING:
@@ -30,28 +39,37 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing run.")] = False,
     device: Device = None,
     executor: Annotated[
-        str, typer.Option("--executor", help="local, or ray to spread every cohort over a cluster.")
+        str,
+        typer.Option(
+            "--executor", help="local, or ray to spread a large fleet and every cohort over a cluster."
+        ),
     ] = "local",
     address: RayAddress = None,
     shards: Annotated[
         int | None, typer.Option("--shards", min=1, help="With ray: parts of a cohort trained in parallel.")
     ] = None,
+    workers: FleetWorkers = None,
     no_code: NoCode = False,
 ) -> None:
     """Simulate the fleet, train every strategy on its trace, and print a summary table."""
     from rich.console import Console
 
+    from fdsim.distributed.fleet import FleetSpread
+    from fdsim.distributed.sharding import Sharding
     from fdsim.inspect.summary import print_summary
     from fdsim.pipeline import RunChoices, run_scenario
     from fdsim.progress import Terminal
     from fdsim.scenario import load_scenario
     from fdsim.telemetry.reader import open_run
 
-    choices = RunChoices(resume, force, device)
-    if (executor, address, shards) != ("local", None, None):
-        from fdsim.distributed.sharding import sharding_of
-
-        choices = replace(choices, sharding=sharding_of(executor, address, shards))
+    on_cluster = uses_ray(executor, address=address, shards=shards)
+    choices = RunChoices(
+        resume,
+        force,
+        device,
+        fleet=FleetSpread(workers, on_cluster, address),
+        sharding=Sharding(shards or 2, address) if on_cluster else None,
+    )
     loaded = load_scenario(scenario, sets or [], code=trust(no_code))
     if resume:
         say_own_code()

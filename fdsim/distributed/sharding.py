@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from fdsim.catalogue import import_also_from, own_folders
 from fdsim.data.in_memory import holding
 from fdsim.distributed.cluster import connect
-from fdsim.errors import InputError
 from fdsim.prepare import Prepared, prepare
 from fdsim.scenario import parse_scenario
 
@@ -33,15 +32,6 @@ class Sharding:
     threads_per_shard: int = 1
     gpus_per_shard: float | None = None
     """If not given: one GPU each where the cluster has any."""
-
-
-def sharding_of(executor: str, address: str | None, shards: int | None) -> Sharding:
-    """Return how the options of `fdsim run` spread a cohort, or say which of them do not fit together."""
-    if executor not in ("local", "ray"):
-        raise InputError("--executor", f"no executor called '{executor}'", "there is: local, ray")
-    if executor == "local":
-        raise InputError("--address" if address else "--shards", "is for a Ray cluster", "add --executor ray")
-    return Sharding(shards or 2, address)
 
 
 class ShardActor:

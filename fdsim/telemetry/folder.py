@@ -88,6 +88,8 @@ class RunFolder:
             _clear(path, (TEMPORARY,))
             for stray in path.glob(".trace.parquet.*.tmp"):
                 stray.unlink()
+            for stray in path.glob(".trace.parquet.blocks-*"):
+                shutil.rmtree(stray)
             run = cls(path, lock, manifest, scenario.telemetry)
             remade = run._forget_damaged(scenario.telemetry)
             if remade or manifest["status"] not in ENDED:

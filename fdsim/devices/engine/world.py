@@ -9,25 +9,28 @@ from typing import Any
 import numpy as np
 import simpy
 
-from fdsim.devices.config.outages import Timeline
-from fdsim.devices.config.simulation import SimulationConfig, check, hits
+from fdsim.devices.config.simulation import SimulationConfig, check
 from fdsim.devices.engine import gc_pause
+from fdsim.devices.engine.assembly import (
+    abandon_below_quorum,
+    devices_of,
+    request_of,
+    selected_of,
+    start_s,
+)
 from fdsim.devices.engine.device import Device
 from fdsim.devices.engine.eligible import is_eligible
 from fdsim.devices.engine.local_round import (
     ROUND_CLOSED,
     LocalRound,
     LocalRoundResult,
-    RoundRequest,
     delay_s,
 )
 from fdsim.devices.engine.lookahead import PART, Lookahead, OnPart, is_possible
 from fdsim.devices.engine.round_ledger import RoundLedger
 from fdsim.devices.engine.shared_cell import SharedCell
-from fdsim.devices.engine.surroundings import OnEvent, OutageState
-from fdsim.devices.models.spells import HOUR_S
-from fdsim.rng import ClientStreams, stream
-from fdsim.trace import NONE, Cause, Outcome, TraceRound
+from fdsim.devices.engine.surroundings import OnEvent
+from fdsim.trace import NONE, TraceRound
 
 
 class World:
@@ -42,8 +45,7 @@ class World:
     ) -> None:
         check(config)
         self.config = config
-        self.start_s = config.server.start_hour * HOUR_S
-        self.env = simpy.Environment(initial_time=self.start_s)
+        self.env = simpy.Environment(initial_time=start_s(config))
         self.devices: list[Device] = []
         with gc_pause.paused():
             self._build(on_part)
@@ -54,33 +56,15 @@ class World:
                 device.tell(on_event)
                 self._watchers.append(self.env.process(self._watch(device)))
         elif is_possible(config):
-            self._lookahead = Lookahead(
-                config,
-                self.devices,
-                lambda round_index: self._open_round(round_index, self._start_of(round_index)),
-                on_part=on_part,
-            )
+            self._lookahead = Lookahead(config, self.devices, self._open_round, on_part=on_part)
 
     def _build(self, on_part: OnPart | None) -> None:
-        config = self.config
-        cells = {cell.name: SharedCell(self.env, cell) for cell in config.cells}
-        timelines = [
-            Timeline(outage.spells(stream(config.seed, "trouble", i)))
-            for i, outage in enumerate(config.outages)
-        ]
-        streams = ClientStreams(config.seed, config.devices)
-        for group in config.fleet:
-            hitting = [i for i, outage in enumerate(config.outages) if hits(outage, group)]
-            for _ in range(group.count):
-                client = len(self.devices)
-                if on_part is not None and client % PART == PART - 1:
-                    on_part((client + 1) / config.devices, None)
-                outages = [OutageState(timelines[i], config.outages[i].takes) for i in hitting]
-                device = Device(client, group, config.server.eligibility, streams, outages=outages)
-                device.cell = cells.get(group.cell)
-                device.work = group.compute.work(config.workload.cost, float(config.workload.samples[client]))
-                device.advance(self.start_s)
-                self.devices.append(device)
+        cells = {cell.name: SharedCell(self.env, cell) for cell in self.config.cells}
+        for device in devices_of(self.config, range(self.config.devices)):
+            device.cell = cells.get(device.group.cell)
+            self.devices.append(device)
+            if on_part is not None and len(self.devices) % PART == 0:
+                on_part(len(self.devices) / self.config.devices, None)
 
     def rounds(self, on_time: Callable[[float], None] | None = None) -> Iterator[TraceRound]:
         """Let the world live from round to round, and yield each as soon as it is closed.
@@ -105,13 +89,13 @@ class World:
     def serve(self, round_index: int) -> Generator[simpy.Event, Any, TraceRound]:
         """Run one round from its start to its close."""
         server, env = self.config.server, self.env
-        start_s = self._start_of(round_index)
-        if start_s > env.now:
-            yield env.timeout(delay_s(env.now, start_s))
+        request = request_of(self.config, round_index, now_s=float(env.now))
+        if request.start_s > env.now:
+            yield env.timeout(delay_s(env.now, request.start_s))
         if self._lookahead:
             ledger = self._lookahead.ledger(round_index)
         else:
-            ledger = self._open_round(round_index, start_s)
+            ledger = RoundLedger(request, self._select(round_index))
             # In ascending order, and without any time passing.
             for client in ledger.selected.tolist():
                 result = ledger.check_in(self.devices[client])
@@ -127,37 +111,20 @@ class World:
                 yield env.timeout(delay_s(env.now, last_s))
             self._lookahead.resume(called)
         made = ledger.as_trace(len(self.devices))
-        if len(made.completed) < server.min_reports_frac * target:
-            abandoned = made.completed
-            made.outcome[abandoned], made.cause[abandoned] = Outcome.dropped, Cause.abandoned
+        abandon_below_quorum(self.config, made, target)
         return made
 
-    def _start_of(self, round_index: int) -> float:
-        # A round starts when it is planned, or when the one before it is over.
-        return max(self.start_s + round_index * self.config.server.round_interval_s, float(self.env.now))
-
-    def _open_round(self, round_index: int, start_s: float) -> RoundLedger:
-        """Select the clients of a round, and say what is asked of them."""
-        server, workload = self.config.server, self.config.workload
-        request = RoundRequest(
-            round_index=round_index,
-            start_s=start_s,
-            deadline_s=start_s + server.deadline_s,
-            bytes_down=workload.bytes_down,
-            bytes_up=workload.bytes_up,
-            pause_on_lapse=server.on_lapse == "pause",
-        )
+    def _open_round(self, round_index: int) -> RoundLedger:
+        request = request_of(self.config, round_index, now_s=float(self.env.now))
         return RoundLedger(request, self._select(round_index))
 
     def _select(self, round_index: int) -> np.ndarray:
-        server, clients = self.config.server, np.arange(len(self.devices))
-        if server.selection.pool == "eligible":
+        clients = np.arange(len(self.devices))
+        if self.config.server.selection.pool == "eligible":
             for device in self.devices:
                 device.advance(self.env.now)
             clients = clients[[is_eligible(device) for device in self.devices]]
-        target = server.selection.target(len(self.devices))
-        wanted = min(len(clients), math.ceil(target * server.over_selection - 1e-9))
-        return server.selection.select(clients, wanted, stream(self.config.seed, "selection", round_index))
+        return selected_of(self.config, round_index, clients)
 
     def _run_called(self, ledger: RoundLedger, wanted: int) -> Generator[simpy.Event, Any, None]:
         """Run the local rounds of all called, until as many as wanted have reported or all have ended."""
@@ -199,6 +166,12 @@ class World:
             device.advance(env.now)
 
 
-def simulate(config: SimulationConfig, *, on_event: OnEvent | None = None) -> Iterator[TraceRound]:
-    """Simulate a fleet, round by round; `on_event` is told every change of every device, in the order of time."""
-    return World(config, on_event).rounds()
+def simulate(
+    config: SimulationConfig,
+    *,
+    on_event: OnEvent | None = None,
+    on_time: Callable[[float], None] | None = None,
+    on_part: OnPart | None = None,
+) -> Iterator[TraceRound]:
+    """Simulate a fleet on one clock, round by round; see `World` and its `rounds` for who is told what."""
+    return World(config, on_event, on_part).rounds(on_time)
