@@ -148,7 +148,7 @@ class Round:
             return
         cohort, comparer, blend, trainer = self.cohort, self._comparer, self.blend, self.task.trainer
         who = cohort.params, cohort.active, cohort.round_index, cohort.work_frac
-        chunks: Iterator[Chunk | Digest]
+        chunks: Iterator[Chunk] | Iterator[Digest]
         if isinstance(trainer, DigestingTrainer) and not self._needs_updates:
             chunks = trainer.digest(*who, DigestRequest(blend.weights, self.strategy.update_score.sketch_dim))
         else:
@@ -156,7 +156,8 @@ class Round:
         weights = torch.as_tensor(blend.weights).to(self.update)
         losses: list[Tensor] = []
         figures: list[Tensor] = []
-        for chunk in self.watch.over("train", chunks):
+        received: Iterator[Chunk | Digest] = self.watch.over("train", chunks)
+        for chunk in received:
             positions = np.searchsorted(cohort.active, chunk.clients)
             self._order.append(positions)
             losses.append(chunk.losses)
