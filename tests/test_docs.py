@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,44 @@ def test_the_walk_names_what_is_there(step: str, count: str, line: str) -> None:
     ]
     assert missing == []
     assert len(hops(line)) == int(count)
+
+
+#: Runs the quickstart and prints every function of ours that it entered, as file:name; a class is its __init__.
+TRACED = """
+import sys, threading
+seen = set()
+def note(frame, event, arg):
+    found, file = frame.f_code.co_filename.rpartition("/fdsim/")[1:]
+    if event == "call" and found:
+        *_, owner, name = ("", *frame.f_code.co_qualname.split("."))
+        seen.add(f"{file}:{owner if name == '__init__' else name}")
+from fdsim.cli.app import main
+threading.setprofile(note)
+sys.setprofile(note)
+sys.argv = ["fdsim", "run", "scenarios/quickstart.toml", "--out", sys.argv[1]]
+sys.argv += ["--set", "rounds=2", "--set", 'strategies=[{kind="fdms"}]']
+try:
+    main()
+finally:
+    sys.setprofile(None)
+    print("", *sorted(seen), sep=chr(10))
+"""
+
+
+@pytest.mark.slow
+def test_the_walk_is_walked(tmp_path: Path) -> None:
+    """The quickstart enters every function that the walk names."""
+    done = subprocess.run(
+        [sys.executable, "-c", TRACED, str(tmp_path / "run")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    entered = set(done.stdout.splitlines())
+    walk = [f"{file}:{name}" for _, _, line in STEPS for file, name in hops(line)]
+    assert [hop for hop in walk if hop not in entered] == []
+    assert len(walk) == len(set(walk)), "each is counted once"
 
 
 def test_the_sum_is_right() -> None:
@@ -114,7 +154,9 @@ def test_generated_pages_spell_tables_as_a_file_does() -> None:
         "[[outages]]",
     ):
         assert f"\n## `{heading}`\n" in scenario
-    assert "| `rounds` | whole number > 0 | **required** | rounds of learning |" in scenario
+    assert re.search(
+        r"^\| `rounds` \| whole number > 0.* \| \*\*required\*\* \| rounds of learning \|$", scenario, re.M
+    )
     assert "| `tensorboard` |" in scenario
     assert "| `threads_per_run` |" in pages["reference/study.md"]
     assert "`[E]` an engineering choice" in pages["reference/profiles.md"]

@@ -35,6 +35,7 @@ def run(
     callbacks: Sequence[Any] = (),
     progress: bool = True,
     device: str | None = None,
+    workers: int | None = None,
 ) -> Run:
     """Run a scenario (a file, TOML text, a dict or a Scenario) and return the run.
 
@@ -42,13 +43,15 @@ def run(
         run.summary()
 
     The folder is `runs/<name>` unless `out` is given. An existing run is never overwritten without `force=True`; an
-    unfinished one continues with `resume=True`. `callbacks` are told what happens, see `fdsim.Callback`.
+    unfinished one continues with `resume=True`. `callbacks` are told what happens, see `fdsim.Callback`. A large fleet
+    is simulated by as many processes as there are cores, or by `workers`.
     """
+    from fdsim.distributed.fleet import FleetSpread
     from fdsim.pipeline import RunChoices, run_scenario
 
     loaded = load_scenario(scenario, overrides or ())
     folder = Path("runs") / loaded.name if out is None else Path(out)
-    choices = RunChoices(resume=resume, force=force, device=device)
+    choices = RunChoices(resume=resume, force=force, device=device, fleet=FleetSpread(workers))
     with _in_python(), _shown(loaded.rounds, progress) as bars:
         run_scenario(loaded, folder, choices, callbacks=[*bars, *callbacks])
     return Run(folder)
@@ -137,20 +140,24 @@ def make_trace(
     overrides: Overrides | None = None,
     callbacks: Sequence[Any] = (),
     progress: bool = True,
+    workers: int | None = None,
 ) -> Trace:
     """Simulate the fleet of a scenario, without any learning, and write its trace to `out`.
 
         trace = fdsim.make_trace("scenarios/quickstart.toml", "trace.parquet")
         trace.to_pandas()["cause"].value_counts()
 
+    A large fleet is simulated by as many processes as there are cores, or by `workers`; the trace is the same.
     `callbacks` are told what happens, see `fdsim.Callback`.
     """
+    from fdsim.distributed.fleet import FleetSpread
     from fdsim.pipeline import simulate_trace
     from fdsim.prepare import prepare
 
     loaded = load_scenario(scenario, overrides or ())
     with _in_python(), _shown(loaded.rounds, progress) as bars:
-        return simulate_trace(prepare(loaded), Path(out), Callbacks([*bars, *callbacks]))
+        told = Callbacks([*bars, *callbacks])
+        return simulate_trace(prepare(loaded), Path(out), told, fleet=FleetSpread(workers))
 
 
 @contextmanager

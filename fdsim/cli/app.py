@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from fdsim import __version__
-from fdsim.cli import bench, listing, trace
+from fdsim.cli import bench, fleet, listing, trace
 from fdsim.cli.compare import compare
 from fdsim.cli.explain import explain
 from fdsim.cli.new import new
@@ -26,11 +26,11 @@ from fdsim.cli.study import study
 from fdsim.cli.theory import theory
 from fdsim.cli.validate import validate
 from fdsim.cli.verify import verify
-from fdsim.errors import FdsimError, RunFolderWarning
+from fdsim.errors import FdsimError, RunFolderWarning, printable
 
 #: Every verb, in groups and in the order in which a newcomer needs them.
 GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
-    "Simulate": {"new": new, "run": run, "study": study, "trace": trace.app},
+    "Simulate": {"new": new, "run": run, "study": study, "trace": trace.app, "fleet": fleet.app},
     "Look at results": {"report": report, "compare": compare, "show": show},
     "Write scenarios": {"validate": validate, "explain": explain, "list": listing.app, "schema": schema},
     "Check": {"verify": verify, "theory": theory, "bench": bench.app},
@@ -114,7 +114,7 @@ def main() -> None:
 
     def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
         if issubclass(category, RunFolderWarning):
-            print(f"warning: {message}", file=sys.stderr)
+            print(printable(f"warning: {message}"), file=sys.stderr)
         else:
             plainly(message, category, *rest, **more)
 
@@ -170,4 +170,4 @@ def _unforeseen(error: Exception) -> str:
 
 
 def _print_error(text: str) -> None:
-    print(f"error: {text}", file=sys.stderr)
+    print(printable(f"error: {text}"), file=sys.stderr)

@@ -63,6 +63,7 @@ def run_trial(
     began_s = time.perf_counter()
     for place in reversed(job.import_from):
         import_also_from(Path(place))
+    from fdsim.distributed.fleet import FleetSpread
     from fdsim.pipeline import RunChoices, run_scenario
     from fdsim.scenario import parse_scenario
 
@@ -70,7 +71,13 @@ def run_trial(
     _use_threads(job.threads)
     folder = Path(job.folder)
     _wait_until_free(folder)
-    choices = RunChoices(resume=True, device=job.device, trace_cache=Path(job.traces))
+    choices = RunChoices(
+        resume=True,
+        device=job.device,
+        trace_cache=Path(job.traces),
+        # The other cores have trials of their own.
+        fleet=FleetSpread(job.threads),
+    )
     labels = [strategy.label for strategy in scenario.strategies]
     callbacks = [callback_class(name)() for name in job.callbacks]
     bars = TrialProgress(tell, scenario.rounds, labels)

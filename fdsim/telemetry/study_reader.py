@@ -169,7 +169,7 @@ def _recorded_in(root: Path) -> dict[Path, dict[str, Any]]:
     try:
         trials = json.loads(path.read_text(encoding="utf-8"))["trials"]
         places = {root / trial["folder"]: (trial.get("case"), trial["settings"]) for trial in trials}
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as error:
         raise RunFolderError(
             str(path), f"the file is damaged ({error!r})", "run the study again; its trials are kept"
         ) from None

@@ -12,6 +12,7 @@ from fdsim.devices.config.profiles import profile
 from fdsim.devices.models.battery import Battery
 from fdsim.devices.models.compute import Compute
 from fdsim.devices.models.connectivity import Connectivity
+from fdsim.devices.models.habits import Habits
 from fdsim.devices.models.usage import Usage
 from fdsim.errors import InputError
 
@@ -72,6 +73,9 @@ class DeviceGroup(Table):
     )
     cell: str = Field(
         default="", description="the cell that serves these devices, for [[cells]] and [[outages]]"
+    )
+    habits: Habits | None = Field(
+        default=None, description="the hours of the owners, for models that look at them"
     )
     crash: Crash | None = Field(default=None, description="software crashes; by default none")
 
