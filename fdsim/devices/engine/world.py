@@ -66,7 +66,7 @@ class World:
                 client = len(self.devices)
                 if on_part is not None and client % PART == PART - 1:
                     on_part((client + 1) / config.devices, None)
-                outages = [OutageState(timelines[i], config.outages[i].takes) for i in hitting]
+                outages = [OutageState(timelines[i], config.outages[i]) for i in hitting]
                 device = Device(client, group, config.server.eligibility, streams, outages=outages)
                 device.cell = cells.get(group.cell)
                 device.work = group.compute.work(config.workload.cost, float(config.workload.samples[client]))
