@@ -18,15 +18,15 @@ def theory(
     csv: Annotated[Path | None, typer.Option(help="Also write the table by round to this file.")] = None,
 ) -> None:
     """Show the paper's constants and bounds, estimated from a run, beside what was measured."""
-    from rich.console import Console
     from rich.table import Table
 
+    from fdsim.cli.console import PlainConsole
     from fdsim.inspect.theory import theory_of
     from fdsim.telemetry.reader import Run
 
     panel = theory_of(Run(run), strategy)
     known = panel.constants
-    console = Console()
+    console = PlainConsole()
     console.print(f"estimated from R of {panel.strategy}; friends: {panel.friends}")
     console.print(
         f"K {known.clients}  T {known.rounds}  σ_P² {known.sigma_p2:.4g}  σ_F² {known.sigma_f2:.4g}  β {known.beta:.3g}  "

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from fdsim.cli.options import NoCode, Overrides, ScenarioFile, trust
+from fdsim.cli.options import FleetWorkers, NoCode, Overrides, RayAddress, ScenarioFile, trust, uses_ray
+from fdsim.cli.run import termination_as_interrupt
+from fdsim.errors import InputError
 
 app = typer.Typer(help="Make, import and summarise dropout traces.", no_args_is_help=True)
 
@@ -23,19 +25,30 @@ def make(
             "--reference", help="Simulate by the reference model (devices/reference.py): slow, same trace."
         ),
     ] = False,
+    workers: FleetWorkers = None,
+    executor: Annotated[
+        str, typer.Option("--executor", help="local, or ray to spread a large fleet over a cluster.")
+    ] = "local",
+    address: RayAddress = None,
     no_code: NoCode = False,
 ) -> None:
     """Simulate the fleet only and write its trace."""
-    from rich.console import Console
-
+    from fdsim.cli.console import PlainConsole
+    from fdsim.distributed.fleet import FleetSpread
     from fdsim.pipeline import simulate_trace
     from fdsim.prepare import prepare
     from fdsim.progress import Terminal
     from fdsim.scenario import load_scenario
 
+    on_cluster = uses_ray(executor, address=address)
+    if reference and (on_cluster or workers):
+        raise InputError(
+            "--reference", "the reference model has one clock", "leave out --workers and --executor"
+        )
     loaded = load_scenario(scenario, sets or [], code=trust(no_code))
-    with Terminal(Console(), loaded.rounds) as progress:
-        trace = simulate_trace(prepare(loaded), out, progress, reference=reference)
+    fleet = FleetSpread(workers, on_cluster, address)
+    with termination_as_interrupt(), Terminal(PlainConsole(), loaded.rounds) as progress:
+        trace = simulate_trace(prepare(loaded), out, progress, fleet=fleet, reference=reference)
     typer.echo(f"{out}: {trace.clients} clients, {trace.rounds} rounds, hash {trace.content_hash}")
 
 
@@ -86,10 +99,11 @@ def stats(
     ] = None,
 ) -> None:
     """Summarise who drops out, when, why and for how long."""
+    from fdsim.cli.console import PlainConsole
     from fdsim.trace.stats import show, stats_rows, write_stats
 
     rows = stats_rows(file)
-    show(rows)
+    show(rows, PlainConsole())
     if out is not None:
         write_stats(rows, out)
         typer.echo(f"{out}: {len(rows)} numbers (table, key, value)")

@@ -20,10 +20,11 @@ from fdsim.telemetry.callback import Callback
 from fdsim.trace import Cause, Outcome, TraceRound
 
 
-def explain_scenario(path: Path, overrides: list[str], rounds: int, *, code: OwnCode | None = None) -> None:
+def explain_scenario(
+    path: Path, overrides: list[str], rounds: int, console: Console, *, code: OwnCode | None = None
+) -> None:
     """Print what a scenario contains, who drops out of its first rounds, and what the run will take."""
     prepared = prepare(load_scenario(path, overrides, code=code))
-    console = Console()
     began_s = time.perf_counter()
     trace = list(islice(participation_rounds(prepared, Callback()), rounds))
     fleet_s_per_round = (time.perf_counter() - began_s) / len(trace)

@@ -143,7 +143,7 @@ def test_a_resumed_run_is_the_same_to_the_bit(keys: dict[str, str]) -> None:
         name: value.clone() if isinstance(value, torch.Tensor) else np.copy(value)
         for name, value in half.as_state().items()
     }
-    resumed = Learner.from_state(state)
+    resumed = Learner.from_state(state, parameters=task.federation.parameters)
     list(learn(strategy, task, trace, resumed))
     assert torch.equal(resumed.params, whole.params)
 
