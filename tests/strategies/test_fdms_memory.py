@@ -45,7 +45,7 @@ def test_the_twin_agrees(rule: str) -> None:
         t, active = trace_round.round, [int(i) for i in trace_round.completed]
         true = {i: trainer._update(torch.from_numpy(params), i, t) / 0.1 for i in range(CLIENTS)}
         if active:
-            step, main, _, substitutes = twin.play(t, active, {i: true[i] for i in active})
+            step, main, expected, substitutes = twin.play(t, active, {i: true[i] for i in active})
             params = params + 0.1 * step
             for k in trace_round.dropped.tolist():
                 word = Substitute(result.clients.substitute[k])
@@ -55,6 +55,7 @@ def test_the_twin_agrees(rule: str) -> None:
                     continue
                 error = ((substitutes[k] - true[k]) ** 2).sum()
                 assert result.clients.substitution_error[k] == pytest.approx(error, rel=1e-6)
+                assert result.clients.predicted_error[k] == pytest.approx(expected[k], rel=1e-6, nan_ok=True)
                 if main[k] not in ("mean", "memory"):
                     assert result.clients.stand_in[k] == main[k]
                 else:
