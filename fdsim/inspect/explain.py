@@ -9,19 +9,21 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from fdsim.catalogue import OwnCode
-from fdsim.pipeline import participation_rounds
 from fdsim.prepare import Prepared, prepare
 from fdsim.scenario import Scenario, load_scenario
-from fdsim.telemetry.callback import Callback
 from fdsim.trace import Cause, Outcome, TraceRound
 
 
 def explain_scenario(path: Path, overrides: list[str], rounds: int, *, code: OwnCode | None = None) -> None:
     """Print what a scenario contains, who drops out of its first rounds, and what the run will take."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from fdsim.pipeline import participation_rounds
+    from fdsim.telemetry.callback import Callback
+
     prepared = prepare(load_scenario(path, overrides, code=code))
     console = Console()
     began_s = time.perf_counter()

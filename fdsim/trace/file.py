@@ -21,14 +21,12 @@ from fdsim.trace.round import (
     CLIENT_COLUMNS,
     ENUMS,
     NONE,
-    SCHEMA,
     SCHEMA_VERSION,
-    WORDS,
     Outcome,
     TraceRound,
     blank_round,
-    to_table,
 )
+from fdsim.trace.table import SCHEMA, WORDS, to_table
 
 if TYPE_CHECKING:
     import pandas as pd
