@@ -16,6 +16,7 @@ from fdsim.report.run_page import fleet_sections
 from fdsim.report.similarity import similarity_figure
 from fdsim.report.study_data import StudyData, case_name
 from fdsim.report.substitution import error_figure, pairs_figure
+from fdsim.telemetry.manifest import COMPLETE, ENDED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,10 +98,11 @@ def _groups(study: StudyData) -> Iterator[tuple[str, pd.DataFrame]]:
 
 def _status(study: StudyData) -> str:
     states = [str(trial["status"]) for trial in study.trials]
-    if all(state == "complete" for state in states):
+    if all(state == COMPLETE for state in states):
         return ""
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    return f"Unfinished: {len(states)} trials, {counts}."
+    unfinished = "" if all(state in ENDED for state in states) else "Unfinished: "
+    return f"{unfinished}{len(states)} trials, {counts}."
 
 
 def _final(rows: pd.DataFrame) -> dict[str, Any]:

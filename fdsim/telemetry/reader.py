@@ -17,11 +17,11 @@ from fdsim.errors import RunFolderError, RunFolderWarning, TraceError
 from fdsim.files import file_hash, hash_of, seal_of
 from fdsim.telemetry.checkpoint import promised_tables
 from fdsim.telemetry.lock import writer_of
-from fdsim.telemetry.manifest import Manifest
+from fdsim.telemetry.manifest import Manifest, simulation_hash
 from fdsim.telemetry.models import FOLDER as MODELS
 from fdsim.telemetry.models import load_model, model_name
 from fdsim.telemetry.parts import Part, digests, part_paths, seals_of
-from fdsim.telemetry.scenario_keys import flat, read_tables
+from fdsim.telemetry.scenario_keys import as_target, flat, read_tables
 from fdsim.telemetry.schema import SCHEMA_VERSION, TABLES, WORDS, Column, arrow_schema
 from fdsim.telemetry.strategy_log import partition
 from fdsim.telemetry.upgrade import conformed, upgraded, version_of
@@ -89,10 +89,12 @@ class Run:
 
     def _table_doubtful(self, table: str, label: str, about: dict[str, Any], facts: dict[str, Any]) -> bool:
         """Whether the parts of a table are others than the manifest, or else the last checkpoint, says."""
+        if not (self.path / table).is_dir():
+            return False  # kept elsewhere, or lost; whoever reads it is told
         known = (about.get("digests") or {}).get(table)
         place = _TABLES_OF_A_STRATEGY.index(table)
         promised = promised_tables(self.path / "checkpoints" / partition(label))[place : place + 1]
-        found = digests(str(facts.get("trace_hash")), seals_of(self.path / table / partition(label)))
+        found = digests(simulation_hash(facts), seals_of(self.path / table / partition(label)))
         if known is not None:
             doubtful = found[-1] != known
         else:
@@ -214,7 +216,7 @@ class Run:
 
         from fdsim.inspect.summary import summarise
 
-        found = summarise(self.rounds, self.trace, self.settings.get("target_accuracy"))
+        found = summarise(self.rounds, self.trace, as_target(self.tables.get("target_accuracy")))
         frame = pd.DataFrame([asdict(line) for line in found.strategies]).set_index("strategy")
         if "rounds_to_target" in frame:
             frame["rounds_to_target"] = frame["rounds_to_target"].astype("Int64")

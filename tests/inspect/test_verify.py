@@ -121,6 +121,23 @@ def test_changed_files_are_named_before_anything_runs(copy: Path) -> None:
         verify_run(copy, quick=True)
 
 
+@pytest.mark.parametrize(("key", "value"), [("seed", 6), ("rounds", 4), ("name", "other")])
+@pytest.mark.parametrize("quick", [True, False])
+def test_what_run_json_says_is_held_against_the_scenario(
+    key: str, value: object, quick: bool, copy: Path
+) -> None:
+    facts = json.loads((copy / "run.json").read_text())
+    (copy / "run.json").write_text(json.dumps(facts | {key: value}))
+    with pytest.raises(RunFolderError, match=rf"run\.json: {key} is {value!r}, and .* in scenario\.toml"):
+        verify_run(copy, quick=quick)
+
+
+def test_a_late_round_that_was_edited_with_care_is_noticed_without_running_it_again(copy: Path) -> None:
+    change(copy, "rounds", "fdms", round_index=4, column="test_loss", by=0.5)
+    with pytest.raises(RunFolderError, match="rounds/strategy=fdms is not as the run left it"):
+        verify_run(copy, quick=True)
+
+
 def test_a_run_that_stopped_early_is_compared_as_far_as_it_came(made: Path, copy: Path) -> None:
     for table in ("rounds", "clients", "similarity"):
         for path in part_paths(copy / table / "strategy=fdms"):

@@ -90,7 +90,7 @@ def write_large(folder: Path, *, clients: int, rounds: int) -> Path:
     )
     scenario: Any = SimpleNamespace(
         as_toml=lambda: toml,
-        content_hash="0" * 32,
+        content_hash=hash_of(tomllib.loads(toml)),
         seed=0,
         name="large",
         rounds=rounds,
