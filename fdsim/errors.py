@@ -37,8 +37,8 @@ class ScenarioError(InputError):
     """A scenario or study file cannot be run."""
 
 
-class CatalogueError(InputError):
-    """A kind does not exist, or is not of the family it is used in."""
+class CatalogueError(InputError, ValueError):
+    """A kind does not exist, or is not of the family it is used in; a ValueError, which pydantic gives a place."""
 
 
 class TraceError(InputError):

@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -103,7 +104,8 @@ def write_whole(path: Path, content: bytes, *, temporary: Path | None = None) ->
 class ParquetStream(Generic[Record]):
     """Records written as they come to one Parquet file, which appears under its name only when complete.
 
-    `to_table` turns a list of records into rows; memory stays at `rows_per_group` rows.
+    `to_table` turns a list of records into rows. A group of rows is compressed and written while the records of the
+    next one come, so memory stays at twice `rows_per_group` rows.
     """
 
     def __init__(
@@ -122,6 +124,8 @@ class ParquetStream(Generic[Record]):
         self._writer: Any = None
         self._waiting: list[Record] = []
         self._rows = 0
+        self._thread = ThreadPoolExecutor(1)
+        self._under_way: Future[None] | None = None
 
     def __enter__(self) -> ParquetStream[Record]:
         import pyarrow.parquet as pq
@@ -140,24 +144,35 @@ class ParquetStream(Generic[Record]):
     def _flush(self) -> None:
         if self._waiting:
             table = self._to_table(self._waiting).replace_schema_metadata(self._schema.metadata)
-            with storage_errors(self.path, resumable=self._resumable):
-                self._writer.write_table(table, row_group_size=len(table))
             self._waiting, self._rows = [], 0
+            self._finish_group()
+            self._under_way = self._thread.submit(self._writer.write_table, table, row_group_size=len(table))
+
+    def _finish_group(self) -> None:
+        """Wait for the group that is being written, if any."""
+        under_way, self._under_way = self._under_way, None
+        if under_way is not None:
+            with storage_errors(self.path, resumable=self._resumable):
+                under_way.result()
 
     def __exit__(self, kind: type[BaseException] | None, value: object, traceback: object) -> None:
         try:
             if kind is not None:
                 # The disk that ended the work may refuse this too; the error on its way up says so.
+                self._thread.shutdown()
                 with suppress(OSError):
                     self._writer.close()
                 return
             self._flush()
+            self._finish_group()
+            self._thread.shutdown()
             with storage_errors(self.path, resumable=self._resumable):
                 self._writer.close()
                 if SEAL_KEY in (self._schema.metadata or {}):
                     seal(self._file.waiting)
                 self._file.complete()
         finally:
+            self._thread.shutdown()
             self._file.discard()
 
 

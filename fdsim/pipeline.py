@@ -26,6 +26,7 @@ from fdsim.trace.cache import TraceCache
 
 if TYPE_CHECKING:
     from fdsim.devices.config.simulation import SimulationConfig
+    from fdsim.distributed.fleet import FleetSpread
     from fdsim.distributed.sharding import Sharding
     from fdsim.learning.engine import Task
     from fdsim.strategies.base import Strategy
@@ -41,14 +42,25 @@ class RunChoices:
     device: str | None = None
     trace_cache: Path | None = None
     """Folder of traces by `Prepared.trace_key`, shared by the trials of a study."""
+    fleet: FleetSpread | None = None
+    """Over how many processes a large fleet is spread; all cores where it is not given."""
     sharding: Sharding | None = None
     """Spreads every cohort over a Ray cluster; only this may change last digits, through the order of sums."""
 
 
 def participation_rounds(
-    prepared: Prepared, callback: Callback, folder: RunFolder | None = None
+    prepared: Prepared,
+    callback: Callback,
+    folder: RunFolder | None = None,
+    *,
+    fleet: FleetSpread | None = None,
+    beside: Path | None = None,
 ) -> Iterator[TraceRound]:
-    """Yield the trace of a scenario round by round, from its fleet or its participation table."""
+    """Yield the trace of a scenario round by round, from its fleet or its participation table.
+
+    With a file `beside` which there is room, a large fleet may be spread over processes; without, rounds come as soon
+    as they are closed.
+    """
     scenario = prepared.scenario
     if scenario.participation is not None:
         from fdsim.participation.base import ParticipationSetting
@@ -62,16 +74,19 @@ def participation_rounds(
             )
         )
         return
-    from fdsim.devices.engine.world import simulate
+    from fdsim.devices.engine.world import World
 
     config = simulation_config(prepared)
     if folder is not None and scenario.telemetry.events:
         with folder.events_writer() as events:
-            yield from simulate(
-                config, on_event=events.append, on_time=callback.trace_time, on_part=callback.trace_part
-            )
+            yield from World(config, events.append, callback.trace_part).rounds(callback.trace_time)
+    elif beside is None:
+        yield from World(config, None, callback.trace_part).rounds(callback.trace_time)
     else:
-        yield from simulate(config, on_time=callback.trace_time, on_part=callback.trace_part)
+        from fdsim.distributed.fleet import FleetSpread, Told, simulate_spread
+
+        told = Told(callback.trace_time, callback.trace_part, callback.trace_note)
+        yield from simulate_spread(config, fleet or FleetSpread(), beside=beside, told=told)
 
 
 def simulation_config(prepared: Prepared) -> SimulationConfig:
@@ -109,10 +124,24 @@ def simulate_trace(
     callback: Callback,
     folder: RunFolder | None = None,
     *,
+    fleet: FleetSpread | None = None,
+    cache: Path | None = None,
     reference: bool = False,
 ) -> Trace:
-    """Simulate participation and write the trace to `path`, which appears only when complete."""
-    rounds = reference_rounds(prepared) if reference else participation_rounds(prepared, callback, folder)
+    """Simulate participation and write the trace to `path`, which appears only when complete.
+
+    With `cache`, a folder of traces by `Prepared.trace_key`, it is taken from there, or left there for others.
+    """
+    # The event log belongs to the run, so a run that keeps one simulates its own fleet.
+    if cache is not None and not prepared.scenario.telemetry.events:
+        make = partial(simulate_trace, prepared, callback=callback, fleet=fleet)
+        TraceCache(cache).fetch(prepared.trace_key, path, make)
+        return open_trace(path)
+    rounds = (
+        reference_rounds(prepared)
+        if reference
+        else participation_rounds(prepared, callback, folder, fleet=fleet, beside=path)
+    )
     callback.trace_begin(prepared.scenario)
     trace = write_trace(
         path,
@@ -141,26 +170,20 @@ def run_scenario(
     own = [TensorBoard()] if scenario.telemetry.tensorboard else []
     told = Callbacks([*own, *callbacks])
     with opened as folder, told.during(scenario, out):
-        trace = _trace_of(prepared, folder, choices, told)
+        trace = open_trace(folder.trace_path) if folder.trace_path.exists() else None
+        if trace is None or trace.made_by != prepared.trace_key:
+            trace = simulate_trace(
+                prepared,
+                folder.trace_path,
+                told,
+                folder,
+                fleet=choices.fleet,
+                cache=choices.trace_cache,
+            )
         folder.record_trace(trace.content_hash, prepared.trace_key)
         _learn_all(prepared, trace, folder, choices, told)
         folder.complete(wall_s=time.perf_counter() - began_s)
     return out
-
-
-def _trace_of(prepared: Prepared, folder: RunFolder, choices: RunChoices, callback: Callback) -> Trace:
-    if folder.trace_path.exists() and not folder.trace_damaged:
-        trace = open_trace(folder.trace_path)
-        if trace.made_by == prepared.trace_key:
-            return trace
-    # The event log belongs to the run, so a run that keeps one simulates its own fleet.
-    if choices.trace_cache is not None and not prepared.scenario.telemetry.events:
-        cache = TraceCache(choices.trace_cache)
-        cache.fetch(
-            prepared.trace_key, folder.trace_path, lambda path: simulate_trace(prepared, path, callback)
-        )
-        return open_trace(folder.trace_path)
-    return simulate_trace(prepared, folder.trace_path, callback, folder)
 
 
 def _learn_all(
@@ -169,7 +192,7 @@ def _learn_all(
     from fdsim.distributed.sharding import sharded
     from fdsim.prepare import make_task
 
-    logs = [(strategy, folder.strategy(strategy.label)) for strategy in prepared.scenario.strategies]
+    logs = [(strategy, folder.logs[strategy.label]) for strategy in prepared.scenario.strategies]
     if all(log.finished for _, log in logs):
         return
     task = make_task(prepared, device=choices.device)

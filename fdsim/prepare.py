@@ -22,16 +22,22 @@ _BYTES_PER_PARAMETER = 4
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A scenario's data and work, divided among its K clients."""
+class Divided:
+    """A scenario's data, divided among its K clients."""
 
-    scenario: Scenario
     indices: tuple[np.ndarray, ...]
     """[K] rows of the training set that each client holds."""
     true_cluster: np.ndarray | None
     """[K] cluster of each client's data, where the partition has clusters."""
     group: np.ndarray
     """[K] fleet group of each client; zeros without a fleet."""
+
+
+@dataclass(frozen=True)
+class Prepared(Divided):
+    """A scenario's data and work, divided among its K clients."""
+
+    scenario: Scenario
     workload: Workload
 
     @property
@@ -61,18 +67,6 @@ class Prepared:
         return np.full(len(self.indices), 1.0 / len(self.indices))
 
 
-@dataclass(frozen=True)
-class Divided:
-    """A scenario's data, divided among its K clients."""
-
-    indices: tuple[np.ndarray, ...]
-    """[K] rows of the training set that each client holds."""
-    true_cluster: np.ndarray | None
-    """[K] cluster of each client's data, where the partition has clusters."""
-    group: np.ndarray
-    """[K] fleet group of each client; zeros without a fleet."""
-
-
 def divide(scenario: Scenario) -> Divided:
     """Divide the data among the clients."""
     clients = scenario.clients
@@ -100,10 +94,8 @@ def prepare(scenario: Scenario) -> Prepared:
     model_bytes = cost.parameters * _BYTES_PER_PARAMETER
     counts = np.array([len(rows) for rows in divided.indices])
     return Prepared(
+        **vars(divided),
         scenario=scenario,
-        indices=divided.indices,
-        true_cluster=divided.true_cluster,
-        group=divided.group,
         workload=Workload(cost, scenario.training.samples_per_round(counts), model_bytes, model_bytes),
     )
 

@@ -81,6 +81,10 @@ class Terminal(Callback):
         done = "built" if simulated_to_s is None else f"simulated to {_clock(simulated_to_s)}"
         self._note(f"{frac:.0%} of the fleet {done}")
 
+    def trace_note(self, note: str) -> None:
+        """Print a note of its own line."""
+        self._console.print(f"  {note}", markup=False, highlight=False, soft_wrap=True)
+
     def _note(self, note: str) -> None:
         """Put a note beside the bar, or print it where there is no bar and nothing was printed for a while."""
         if self._task is not None:
@@ -92,8 +96,10 @@ class Terminal(Callback):
 
     def trace_round(self, trace_round: TraceRound) -> None:
         """Move the fleet's bar by one round, and count who dropped out and why."""
-        self._causes.update(trace_round.cause[trace_round.outcome == Outcome.dropped].tolist())
-        self._dropped += int(np.count_nonzero(trace_round.outcome == Outcome.dropped))
+        causes = trace_round.cause[trace_round.outcome == Outcome.dropped]
+        codes, counts = np.unique(causes, return_counts=True)
+        self._causes.update(dict(zip(codes.tolist(), counts.tolist(), strict=True)))
+        self._dropped += len(causes)
         self._selected += len(trace_round.selected)
         self._t_s = max(self._t_s, trace_round.round_end_s)
         if self._task is not None:

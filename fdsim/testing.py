@@ -20,6 +20,7 @@ import numpy as np
 from fdsim.devices.models.battery import Battery, Flow
 from fdsim.devices.models.compute import Compute
 from fdsim.devices.models.connectivity import Connectivity
+from fdsim.devices.models.habits import Habits, Owner
 from fdsim.devices.models.selection import Selection
 from fdsim.devices.models.spells import Switch
 from fdsim.devices.models.usage import Usage
@@ -93,7 +94,7 @@ def _check_switches(spells: Iterable[Switch], what: str) -> None:
 def check_connectivity(link: Connectivity) -> None:
     """Check that spells have positive lengths, and online ones a network with rates."""
     link = link.for_device(0, 7)
-    for spell in islice(link.spells(stream(7, "contract")), _SPELLS):
+    for spell in islice(link.follow(stream(7, "contract"), StillPhone()), _SPELLS):
         _must(spell.length_s > 0.0, "a spell has a length above 0", spell)
         if spell.online:
             _must(spell.network != Network.none, "an online spell has a network", spell)
@@ -102,20 +103,24 @@ def check_connectivity(link: Connectivity) -> None:
                 "an online spell has rates",
                 spell,
             )
-    _same_twice(link.spells, "connectivity")
+    _same_twice(lambda rng: link.follow(rng, StillPhone()), "connectivity")
+
+
+class StillPhone:
+    """A device to which nothing happens, half charged and off its charger, for models that look at one."""
+
+    def __init__(self) -> None:
+        self.t_s, self.soc, self.on_charger, self.screen_on = 0.0, 0.5, False, False
+        self.owner = Owner(Habits(), stream(7, "owner"))
 
 
 def check_usage(usage: Usage) -> None:
     """Check that spells of screen and charger have positive lengths."""
     usage = usage.for_device(0, 7)
-
-    def charger() -> Iterable[Switch]:
-        return usage.charger(stream(7, "charger"))
-
-    _check_switches(usage.screen(stream(7, "contract"), lambda: iter(charger())), "screen")
-    _check_switches(charger(), "charger")
-    _same_twice(usage.charger, "the charger")
-    _same_twice(lambda rng: usage.screen(rng, lambda: iter(charger())), "the screen")
+    _check_switches(usage.screen(stream(7, "contract"), StillPhone()), "screen")
+    _check_switches(usage.charger(stream(7, "charger"), StillPhone()), "charger")
+    _same_twice(lambda rng: usage.charger(rng, StillPhone()), "the charger")
+    _same_twice(lambda rng: usage.screen(rng, StillPhone()), "the screen")
 
 
 def check_compute(compute: Compute) -> None:

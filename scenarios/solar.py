@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 from pydantic import Field
 
+from fdsim.devices.models.habits import Phone
 from fdsim.devices.models.spells import Switch
-from fdsim.devices.models.usage import ChargerSpells, Usage
+from fdsim.devices.models.usage import Usage
 
 HOUR_S = 3600.0
 
@@ -20,11 +21,11 @@ class Sun(Usage):
     sunset_hour: float = Field(18.0, gt=12, lt=24)
     cloudy_frac: float = Field(0.3, ge=0, le=1, description="fraction of a device's days that are cloudy")
 
-    def screen(self, rng: np.random.Generator, charger: ChargerSpells) -> Iterator[Switch]:
+    def screen(self, rng: np.random.Generator, phone: Phone) -> Iterator[Switch]:
         """Keep the screen off: sensors have none."""
         yield Switch(False, float("inf"))
 
-    def charger(self, rng: np.random.Generator) -> Iterator[Switch]:
+    def charger(self, rng: np.random.Generator, phone: Phone) -> Iterator[Switch]:
         """Yield dark, light and dark for each day."""
         while True:
             cloudy = rng.random() < self.cloudy_frac

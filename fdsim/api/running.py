@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fdsim.errors import RunError, RunFolderError
+from fdsim.errors import InputError, RunError, RunFolderError
 from fdsim.scenario import load_scenario
 from fdsim.telemetry.callback import Callback, Callbacks
 from fdsim.telemetry.reader import Run
@@ -35,20 +35,23 @@ def run(
     callbacks: Sequence[Any] = (),
     progress: bool = True,
     device: str | None = None,
+    workers: int | None = None,
 ) -> Run:
     """Run a scenario (a file, TOML text, a dict or a Scenario) and return the run.
 
         run = fdsim.run("scenarios/quickstart.toml", overrides={"rounds": 20})
         run.summary()
 
-    The folder is runs/<name> unless `out` is given. An existing run is never overwritten without `force=True`; an
-    unfinished one continues with `resume=True`. `callbacks` are told what happens, see `fdsim.Callback`.
+    The folder is `runs/<name>` unless `out` is given. An existing run is never overwritten without `force=True`; an
+    unfinished one continues with `resume=True`. `callbacks` are told what happens, see `fdsim.Callback`. A large fleet
+    is simulated by as many processes as there are cores, or by `workers`.
     """
+    from fdsim.distributed.fleet import FleetSpread
     from fdsim.pipeline import RunChoices, run_scenario
 
     loaded = load_scenario(scenario, overrides or ())
     folder = Path("runs") / loaded.name if out is None else Path(out)
-    choices = RunChoices(resume=resume, force=force, device=device)
+    choices = RunChoices(resume=resume, force=force, device=device, fleet=FleetSpread(workers))
     with _in_python(), _shown(loaded.rounds, progress) as bars:
         run_scenario(loaded, folder, choices, callbacks=[*bars, *callbacks])
     return Run(folder)
@@ -58,15 +61,19 @@ def run_study(
     study: Path | str,
     out: Path | str | None = None,
     *,
-    overrides: Sequence[str] = (),
+    overrides: Overrides | None = None,
     workers: int | None = None,
+    callbacks: Sequence[str | type] = (),
     progress: bool = True,
     device: str | None = None,
 ) -> Study:
     """Run what is left of a study file's trials, in processes of their own, and return the study.
 
-    study = fdsim.run_study("scenarios/quickstart.study.toml", overrides=["study.seeds=3"])
-    study.rounds.groupby(["strategy", "round"])["test_accuracy"].mean()
+        study = fdsim.run_study("scenarios/quickstart.study.toml", overrides={"study.seeds": 3})
+        study.rounds.groupby(["strategy", "round"])["test_accuracy"].mean()
+
+    `callbacks` are classes, or "module:Class", from a file that the trials' processes can import too; every trial makes
+    its own object of each, without arguments, and tells it what happens: see `fdsim.Callback`.
     """
     from rich.console import Console
 
@@ -76,9 +83,9 @@ def run_study(
     from fdsim.studies.study_file import load_study
     from fdsim.telemetry.study_reader import open_study
 
-    plan = plan_study(load_study(study, overrides))
+    plan = plan_study(load_study(study, _as_texts(overrides or ())))
     folder = default_folder(plan) if out is None else Path(out)
-    choices = StudyChoices(workers=workers, device=device)
+    choices = StudyChoices(workers=workers, device=device, callbacks=_importable(callbacks))
     with _in_python():
         if progress:
             with StudyTerminal(Console()) as shown:
@@ -93,6 +100,39 @@ def run_study(
     return open_study(folder)
 
 
+def _as_texts(overrides: Overrides) -> Sequence[str]:
+    """Write overrides as `--set` takes them."""
+    if not isinstance(overrides, Mapping):
+        return overrides
+    import tomli_w
+
+    return [f"{key}={tomli_w.dumps({'_': value})[4:].strip()}" for key, value in overrides.items()]
+
+
+def _importable(callbacks: Sequence[str | type]) -> tuple[str, ...]:
+    """Name callbacks so that another process can import them, and check before anything runs that it could."""
+    from fdsim.studies.trial import callback_class
+
+    names = []
+    for one in callbacks:
+        if not isinstance(one, str | type):
+            raise InputError(
+                "callbacks",
+                f"{type(one).__name__} is given as an object, but trials run in processes of their own",
+                "give the class, or 'module:Class'; every trial makes its own object",
+            )
+        name = one if isinstance(one, str) else f"{one.__module__}:{one.__qualname__}"
+        if name.startswith("__main__:") or "<locals>" in name:
+            raise InputError(
+                "callbacks",
+                f"{name.rpartition(':')[2]} is in no file that the trials' processes could import",
+                "put the class into a module beside the study and import it from there",
+            )
+        callback_class(name)
+        names.append(name)
+    return tuple(names)
+
+
 def make_trace(
     scenario: Path | str | Mapping[str, Any] | Scenario,
     out: Path | str,
@@ -100,18 +140,24 @@ def make_trace(
     overrides: Overrides | None = None,
     callbacks: Sequence[Any] = (),
     progress: bool = True,
+    workers: int | None = None,
 ) -> Trace:
     """Simulate the fleet of a scenario, without any learning, and write its trace to `out`.
 
-    trace = fdsim.make_trace("scenarios/quickstart.toml", "trace.parquet")
-    trace.to_pandas()["cause"].value_counts()
+        trace = fdsim.make_trace("scenarios/quickstart.toml", "trace.parquet")
+        trace.to_pandas()["cause"].value_counts()
+
+    A large fleet is simulated by as many processes as there are cores, or by `workers`; the trace is the same.
+    `callbacks` are told what happens, see `fdsim.Callback`.
     """
+    from fdsim.distributed.fleet import FleetSpread
     from fdsim.pipeline import simulate_trace
     from fdsim.prepare import prepare
 
     loaded = load_scenario(scenario, overrides or ())
     with _in_python(), _shown(loaded.rounds, progress) as bars:
-        return simulate_trace(prepare(loaded), Path(out), Callbacks([*bars, *callbacks]))
+        told = Callbacks([*bars, *callbacks])
+        return simulate_trace(prepare(loaded), Path(out), told, fleet=FleetSpread(workers))
 
 
 @contextmanager

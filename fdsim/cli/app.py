@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, TextIO, cast
 
 import typer
 from typer.core import TyperGroup
 
 from fdsim import __version__
-from fdsim.cli import bench, listing, trace
+from fdsim.cli import bench, fleet, listing, trace
 from fdsim.cli.compare import compare
 from fdsim.cli.explain import explain
 from fdsim.cli.new import new
@@ -28,7 +30,7 @@ from fdsim.errors import FdsimError, RunFolderWarning, printable
 
 #: Every verb, in groups and in the order in which a newcomer needs them.
 GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
-    "Simulate": {"new": new, "run": run, "study": study, "trace": trace.app},
+    "Simulate": {"new": new, "run": run, "study": study, "trace": trace.app, "fleet": fleet.app},
     "Look at results": {"report": report, "compare": compare, "show": show},
     "Write scenarios": {"validate": validate, "explain": explain, "list": listing.app, "schema": schema},
     "Check": {"verify": verify, "theory": theory, "bench": bench.app},
@@ -122,9 +124,22 @@ def main() -> None:
         _call(arguments, debug=debug)
 
 
+def _command() -> Any:
+    """Return the whole command line; flags take no value, so their help names none."""
+    made: Any = typer.main.get_command(app)
+    waiting = [made]
+    while waiting:
+        command = waiting.pop()
+        waiting += getattr(command, "commands", {}).values()
+        for parameter in command.params:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+    return made
+
+
 def _call(arguments: list[str], *, debug: bool) -> None:
     try:
-        app(args=arguments, standalone_mode=True)
+        _command()(args=arguments, standalone_mode=True)
     except FdsimError as error:
         if debug:
             raise
@@ -135,10 +150,23 @@ def _call(arguments: list[str], *, debug: bool) -> None:
     except Exception as error:
         if debug:
             raise
-        _print_error(
-            f"{type(error).__name__}: {error}. This is a bug, in fdsim or in a model of your own; --debug shows where"
-        )
+        _print_error(_unforeseen(error))
         sys.exit(1)
+
+
+def _unforeseen(error: Exception) -> str:
+    """Describe an error that nobody meant to raise: by the line of the user's own code that it passed, if any."""
+    import sysconfig
+
+    said = f"{type(error).__name__}: {error}"
+    others = (str(Path(__file__).parent.parent), *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
+    frames = traceback.extract_tb(error.__traceback__)
+    passed = [f for f in frames if Path(f.filename).is_file() and not f.filename.startswith(others)]
+    if not passed:
+        return f"{said}. This is a bug, in fdsim or in a model of your own; --debug shows where"
+    last = passed[-1]
+    place = f"{last.filename}, line {last.lineno}" + ("" if last.name == "<module>" else f", in {last.name}")
+    return f"{place}: {said}. This is in code of your own; --debug shows how it was called"
 
 
 def _print_error(text: str) -> None:

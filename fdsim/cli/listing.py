@@ -89,10 +89,11 @@ def profiles(
     """List the device profiles; with a name, show that profile's values and their sources."""
     import json
 
+    from rich.markup import escape
     from rich.table import Table
 
     from fdsim.cli.console import PlainConsole
-    from fdsim.devices.config.profiles import about, profile, sources
+    from fdsim.devices.config.profiles import MARKS, about, profile, sources
 
     console = PlainConsole()
     if name is None:
@@ -104,8 +105,12 @@ def profiles(
         table = Table("part", "values", "source", title=name, title_justify="left")
         for part, values in profile(name).items():
             shown = json.dumps(values) if not isinstance(values, dict) else _plain(values)
-            table.add_row(part, shown, known.get(part, ""))
+            inner = [f"{key}: {text}" for key, text in known.items() if key.startswith(f"{part}.")]
+            table.add_row(part, escape(shown), escape("\n".join([known.get(part, ""), *inner])))
     console.print(table)
+    if name is not None:
+        marks = "  ".join(f"{mark} {meaning}" for mark, meaning in MARKS.items())
+        console.print(marks, markup=False, highlight=False)
 
 
 def _plain(values: dict[str, object]) -> str:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fdsim.errors import InputError
+
 if TYPE_CHECKING:
     from fdsim.catalogue import OwnCode
 
@@ -28,6 +30,22 @@ RayAddress = Annotated[
     str | None,
     typer.Option("--address", help="Ray cluster: auto, HOST:PORT, ray://HOST:PORT, or local."),
 ]
+FleetWorkers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers", min=1, help="Processes that simulate a large fleet; by default as many as cores."
+    ),
+]
+
+
+def uses_ray(executor: str, **only_ray: object) -> bool:
+    """Return whether an executor is a Ray cluster; refuse one that does not exist, and options it does not take."""
+    if executor not in ("local", "ray"):
+        raise InputError("--executor", f"no executor called '{executor}'", "there is: local, ray")
+    given = [name for name, value in only_ray.items() if value is not None]
+    if executor == "local" and given:
+        raise InputError(f"--{given[0]}", "is for a Ray cluster", "add --executor ray")
+    return executor == "ray"
 
 
 def trust(no_code: bool) -> OwnCode:

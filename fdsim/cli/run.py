@@ -12,13 +12,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fdsim.cli.options import Device, NoCode, Overrides, RayAddress, ScenarioFile, say_own_code, trust
-from fdsim.errors import InputError, RunError, StrategyFailureError
+from fdsim.cli.options import (
+    Device,
+    FleetWorkers,
+    NoCode,
+    Overrides,
+    RayAddress,
+    ScenarioFile,
+    say_own_code,
+    trust,
+    uses_ray,
+)
+from fdsim.errors import RunError, StrategyFailureError
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from fdsim.distributed.sharding import Sharding
 
 
 def run(
@@ -31,23 +39,36 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing run.")] = False,
     device: Device = None,
     executor: Annotated[
-        str, typer.Option("--executor", help="local, or ray to spread every cohort over a cluster.")
+        str,
+        typer.Option(
+            "--executor", help="local, or ray to spread a large fleet and every cohort over a cluster."
+        ),
     ] = "local",
     address: RayAddress = None,
     shards: Annotated[
         int | None, typer.Option("--shards", min=1, help="With ray: parts of a cohort trained in parallel.")
     ] = None,
+    workers: FleetWorkers = None,
     no_code: NoCode = False,
 ) -> None:
     """Simulate the fleet, train every strategy on its trace, and print a summary table."""
     from fdsim.cli.console import PlainConsole
+    from fdsim.distributed.fleet import FleetSpread
+    from fdsim.distributed.sharding import Sharding
     from fdsim.inspect.summary import print_summary
     from fdsim.pipeline import RunChoices, run_scenario
     from fdsim.progress import Terminal
     from fdsim.scenario import load_scenario
     from fdsim.telemetry.reader import open_run
 
-    choices = RunChoices(resume, force, device, sharding=_sharding(executor, address, shards))
+    on_cluster = uses_ray(executor, address=address, shards=shards)
+    choices = RunChoices(
+        resume,
+        force,
+        device,
+        fleet=FleetSpread(workers, on_cluster, address),
+        sharding=Sharding(shards or 2, address) if on_cluster else None,
+    )
     loaded = load_scenario(scenario, sets or [], code=trust(no_code))
     if resume:
         say_own_code()
@@ -74,21 +95,6 @@ def run(
 def _resuming(scenario: Path, out: Path | None, sets: list[str] | None) -> str:
     words = ["fdsim", "run", str(scenario), *(["--out", str(out)] if out else [])]
     return shlex.join([*words, *(word for setting in sets or [] for word in ("--set", setting)), "--resume"])
-
-
-def _sharding(executor: str, address: str | None, shards: int | None) -> Sharding | None:
-    """Return how cohorts are spread over a cluster; None when they are trained here."""
-    if executor not in ("local", "ray"):
-        raise InputError("--executor", f"no executor called '{executor}'", "there is: local, ray")
-    if executor == "local":
-        if address is not None or shards is not None:
-            raise InputError(
-                "--address" if address else "--shards", "is for a Ray cluster", "add --executor ray"
-            )
-        return None
-    from fdsim.distributed.sharding import Sharding
-
-    return Sharding(shards or 2, address)
 
 
 def _write_report(folder: Path, console: Console) -> None:

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from fdsim.cli.options import NoCode, Overrides, ScenarioFile, trust
+from fdsim.cli.options import FleetWorkers, NoCode, Overrides, RayAddress, ScenarioFile, trust, uses_ray
+from fdsim.cli.run import termination_as_interrupt
+from fdsim.errors import InputError
 
 app = typer.Typer(help="Make, import and summarise dropout traces.", no_args_is_help=True)
 
@@ -23,18 +25,30 @@ def make(
             "--reference", help="Simulate by the reference model (devices/reference.py): slow, same trace."
         ),
     ] = False,
+    workers: FleetWorkers = None,
+    executor: Annotated[
+        str, typer.Option("--executor", help="local, or ray to spread a large fleet over a cluster.")
+    ] = "local",
+    address: RayAddress = None,
     no_code: NoCode = False,
 ) -> None:
     """Simulate the fleet only and write its trace."""
     from fdsim.cli.console import PlainConsole
+    from fdsim.distributed.fleet import FleetSpread
     from fdsim.pipeline import simulate_trace
     from fdsim.prepare import prepare
     from fdsim.progress import Terminal
     from fdsim.scenario import load_scenario
 
+    on_cluster = uses_ray(executor, address=address)
+    if reference and (on_cluster or workers):
+        raise InputError(
+            "--reference", "the reference model has one clock", "leave out --workers and --executor"
+        )
     loaded = load_scenario(scenario, sets or [], code=trust(no_code))
-    with Terminal(PlainConsole(), loaded.rounds) as progress:
-        trace = simulate_trace(prepare(loaded), out, progress, reference=reference)
+    fleet = FleetSpread(workers, on_cluster, address)
+    with termination_as_interrupt(), Terminal(PlainConsole(), loaded.rounds) as progress:
+        trace = simulate_trace(prepare(loaded), out, progress, fleet=fleet, reference=reference)
     typer.echo(f"{out}: {trace.clients} clients, {trace.rounds} rounds, hash {trace.content_hash}")
 
 
@@ -46,6 +60,14 @@ def import_(
     ],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to read.")],
     out: Annotated[Path, typer.Option("--out", metavar="F.parquet", help="Where to write the availability.")],
+    silent_screen_s: Annotated[
+        float,
+        typer.Option(
+            "--silent-screen-s",
+            min=0,
+            help="FLASH: screens count as off in silences of the log longer than this; 0 takes the log as it is.",
+        ),
+    ] = 0.0,
 ) -> None:
     """Turn a measured availability trace into one that fleets can replay."""
     from fdsim.catalogue import nearest
@@ -60,7 +82,9 @@ def import_(
         raise TraceError("source", f"no importer called '{source}'" + nearest(source, list(readers)))
     if not file.is_file():
         raise TraceError(str(file), "there is no such file")
-    devices = readers[source](file)
+    devices = (
+        read_flash(file, silent_screen_s=silent_screen_s) if source == "flash" else readers[source](file)
+    )
     write_availability(out, devices, f"{source} {file.name}")
     days = sum(d.end_s - d.begin_s for d in devices) / 86_400.0
     typer.echo(f"{out}: {len(devices)} devices, {days:.1f} device-days")

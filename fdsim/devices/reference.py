@@ -6,12 +6,12 @@ too: it waits for the next charge level at which something happens, and looks ag
 selects devices for a round and starts a `LocalRound` for each, a race: check in → download → train → upload, against
 every change of the device, the cell it shares, throttling, the deadline and the server closing the round.
 
-Several things may happen at the same instant. `Turn` is their order: first what happens to the devices (charge level,
-link, screen, charger, outage, crash), then the local rounds, then the server. So a device that checks in sees all
-changes of that instant; and within a local round work that is done counts, then a lapse of eligibility (the gravest
-cause, see `Device.obstacle`), then the deadline, then the close of the round.
+Several things may happen at the same instant. `Turn`, in clock.py, is their order: first what happens to the devices
+(charge level, link, screen, charger, outage, crash), then the local rounds, then the server. So a device that checks in
+sees all changes of that instant; and within a local round work that is done counts, then a lapse of eligibility (the
+gravest cause, see `Device.obstacle`), then the deadline, then the close of the round.
 
-Random numbers come from named streams: link, screen, charger, crash and "device" of each client (charge at the start,
+Random numbers come from named streams: owner, link, screen, charger, crash and "device" of each client (charge at the start,
 speed, then the background load at each successful check-in), "trouble" of each outage, "selection" of each round.
 
 Nothing here is written for speed; the engine is, and a test compares the two on random worlds.
@@ -21,19 +21,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Iterator
-from enum import IntEnum
-from heapq import heappush
 from typing import Any
 
 import numpy as np
 import simpy
 
+from fdsim.devices.clock import Clock, Turn
 from fdsim.devices.config.fleet import DeviceGroup
 from fdsim.devices.config.simulation import SimulationConfig, check, hits
 from fdsim.devices.models.battery import Flow
 from fdsim.devices.models.connectivity import Spell
+from fdsim.devices.models.habits import Habits, Owner
 from fdsim.devices.models.spells import HOUR_S, Switch
-from fdsim.errors import RunError
 from fdsim.rng import stream
 from fdsim.trace import NONE, Cause, Network, Outcome, Phase, TraceRound, blank_round
 
@@ -45,27 +44,6 @@ OFFLINE = Spell(False, INF, Network.none, 0.0, 0.0, 0.0)
 FATAL = (Cause.crashed, Cause.battery_empty)
 Process = Generator[simpy.Event, Any, None]
 Row = dict[str, float]
-
-#: Who goes first at the same instant, as priorities of SimPy's queue. SimPy's own, 0 and 1, come before: whatever
-#: follows from an event happens before the next turn.
-Turn = IntEnum("Turn", "level link screen charger outage crash local_round server", start=2)
-
-
-class Clock(simpy.Environment):
-    """SimPy's environment, with timeouts that happen at a given time and turn."""
-
-    def at(self, t_s: float, turn: Turn) -> simpy.Event:
-        """Return an event that happens at a time: as `timeout(t_s - now)`, but in turn and without rounding."""
-        event = simpy.Event(self)
-        event._ok, event._value = True, None
-        heappush(self._queue, (t_s, turn, next(self._eid), event))  # type: ignore[misc]
-        return event
-
-    def spell(self, length_s: float, turn: Turn) -> simpy.Event:
-        """Return the end of a spell that starts now."""
-        if not length_s > 0.0:
-            raise RunError(f"a model of the {turn.name} gave a spell of {length_s} s; it must be above 0")
-        return self.at(self.now + length_s, turn)
 
 
 class SharedCell:
@@ -98,26 +76,37 @@ class Device:
         self.charge_j = self.full_j * float(self.rng.uniform(*group.initial_soc))
         self.speed = group.compute.speed(self.rng)
         self.low_soc = max(self.rule.min_soc, group.low_soc)
-        self.empty = self.charge_j <= 0.0
+        self.readings = group.battery.readings(client, config.seed)  # A measured charge, if there is one.
+        if self.readings is not None:
+            self.charge_j = self.full_j * self.readings.soc_at(0.0)
+        self.empty = self.charge_j <= 0.0 and self.readings is None
         self.topping_up = False  # The owner has plugged it in because it was nearly empty.
         self.work_w = 0.0  # What the present phase of a local round adds to the load.
         self.throughput_j = 0.0  # All that was ever charged into the battery, which ages by it.
-        self.settled_s, self.changed = env.now, env.event()
+        self.t_s, self.changed = env.now, env.event()
+        self.charger_moved = env.event()  # The device goes on or off its charger.
+        self.owner = Owner(group.habits or Habits(), stream(config.seed, "owner", client))
 
     def change(self, **state: Any) -> None:
         """Bring the charge up to now, change some attributes, and wake whoever waits for `changed`."""
         self.settle()
+        was_on = self.on_charger
         vars(self).update(state)
+        if self.on_charger != was_on and self.group.usage.screen_sees_charger:
+            moved, self.charger_moved = self.charger_moved, self.env.event()
+            moved.succeed()
         changed, self.changed = self.changed, self.env.event()
         changed.succeed()
 
     def settle(self) -> None:
         """Bring the charge up to now; nothing that moves it has changed since it was settled last."""
-        before_j, time_s = self.charge_j, self.env.now - self.settled_s
-        if time_s > 0.0:
+        before_j, time_s = self.charge_j, self.env.now - self.t_s
+        if time_s > 0.0 and self.readings is not None:
+            self.charge_j, self.t_s = self.full_j * self.readings.soc_at(self.env.now), self.env.now
+        elif time_s > 0.0:
             self.charge_j = self.group.battery.after(before_j, time_s, self.flow)
             self.throughput_j += max(0.0, self.charge_j - before_j)
-            self.settled_s = self.env.now
+            self.t_s = self.env.now
 
     @property
     def soc(self) -> float:
@@ -125,9 +114,14 @@ class Device:
         return self.charge_j / self.full_j
 
     @property
+    def on_charger(self) -> bool:
+        """Whether the charger is in, by habit or to top up."""
+        return self.charger_on or self.topping_up
+
+    @property
     def plugged(self) -> bool:
         """Whether the charger is in and has power."""
-        return (self.charger_on or self.topping_up) and not self.is_taken("power")
+        return self.on_charger and not self.is_taken("power")
 
     @property
     def flow(self) -> Flow:
@@ -146,9 +140,7 @@ class Device:
         rule = self.rule
         if self.crashed or self.empty:
             return Cause.crashed if self.crashed else Cause.battery_empty
-        if (
-            phase is not Phase.train or rule.requires_unmetered
-        ):  # Training needs a link only if the rule does.
+        if phase is not Phase.train or rule.requires_unmetered:  # Training may do without a link.
             if not self.link.online:
                 return Cause.offline if phase is Phase.check_in else Cause.link_lost
             if self.is_taken(self.link.network.name):
@@ -156,7 +148,7 @@ class Device:
         if self.charge_j < self.low_soc * self.full_j:
             return Cause.battery_low
         if rule.requires_charging and not self.plugged:
-            return Cause.outage if self.charger_on or self.topping_up else Cause.unplugged
+            return Cause.outage if self.on_charger else Cause.unplugged
         if rule.requires_unmetered and self.link.network is not Network.wifi:
             return Cause.metered
         if rule.requires_idle and self.screen_on:
@@ -170,10 +162,10 @@ class Device:
             yield self.env.spell(spell.length_s, Turn.link)
 
     def follow_screen(self, spells: Iterator[Switch]) -> Process:
-        """Switch the screen on and off."""
+        """Switch the screen on and off; a model that sees the charger is asked anew when that goes in or out."""
         for on, length_s in spells:
             self.change(screen_on=on)
-            yield self.env.spell(length_s, Turn.screen)
+            yield self.env.spell(length_s, Turn.screen) | self.charger_moved
 
     def follow_charger(self, spells: Iterator[Switch]) -> Process:
         """Plug the charger in and out, which ends a top-up. A battery is seen to have aged when it goes in."""
@@ -182,6 +174,7 @@ class Device:
             if on:  # What is in the battery stays in it: full is never below the charge.
                 self.change(full_j=max(self.group.battery.full_j(self.throughput_j), self.charge_j))
             yield self.env.spell(length_s, Turn.charger)
+            self.settle()  # The model looks at the charge when it is asked for the next spell.
 
     def follow_crashes(self, spells: Iterator[Switch]) -> Process:
         """Crash and recover."""
@@ -201,6 +194,9 @@ class Device:
     def next_level(self) -> tuple[float, float, dict[str, bool]]:
         """Return when the charge meets its next level, in s, the level, J, and what changes there but the obstacle."""
         flow, group, full_j, charge_j = self.flow, self.group, self.full_j, self.charge_j
+        if self.readings is not None:
+            then_s = self.readings.next_crossing(self.env.now, self.low_soc)
+            return then_s - self.env.now, full_j * self.readings.soc_at(then_s), {}
         low_j, top_up_j = self.low_soc * full_j, group.usage.top_up_soc * full_j
         above: list[tuple[float, dict[str, bool]]] = []
         if self.empty or charge_j < low_j:
@@ -331,13 +327,9 @@ class Server:
         client, group, seed, process = device.client, device.group, self.config.seed, self.env.process
         connectivity = group.connectivity.for_device(client, seed)
         usage = group.usage.for_device(client, seed)
-
-        def charger() -> Iterator[Switch]:  # Made twice: screens may follow the charger's spells too.
-            return usage.charger(stream(seed, "charger", client))
-
-        process(device.follow_link(connectivity.spells(stream(seed, "link", client))))
-        process(device.follow_screen(usage.screen(stream(seed, "screen", client), charger)))
-        process(device.follow_charger(charger()))
+        process(device.follow_link(connectivity.follow(stream(seed, "link", client), device)))
+        process(device.follow_charger(usage.charger(stream(seed, "charger", client), device)))
+        process(device.follow_screen(usage.screen(stream(seed, "screen", client), device)))
         if group.crash is not None:
             process(device.follow_crashes(group.crash.spells(stream(seed, "crash", client))))
         process(device.follow_battery())

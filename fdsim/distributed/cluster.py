@@ -1,9 +1,10 @@
-"""Connects to a Ray cluster. Ray is imported only where it is used."""
+"""Other processes: what they need on this machine, and how a Ray cluster is reached; Ray is imported only there."""
 
 from __future__ import annotations
 
 import os
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from fdsim.errors import InputError
 #: How long an address may take to answer before the connection fails.
 _ANSWER_S = 3.0
 _PORTS = {"": 6379, "ray": 10001}
+#: Where the package itself is, should no entry of the path lead there.
+_FDSIM_IN = Path(fdsim.__file__).resolve().parent.parent
 _REMEDY = "start one with `ray start --head`, or use --address local for one on this machine"
 
 
@@ -21,6 +24,22 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+
+def worker_environment(*, threads: int) -> dict[str, str]:
+    """Return the environment of a process on this machine that works with so many threads.
+
+    It imports what this process can, fdsim included, however it came to be on the path.
+    """
+    paths = [*(path or os.getcwd() for path in sys.path), str(_FDSIM_IN)]
+    return {
+        **os.environ,
+        **dict.fromkeys(_THREAD_VARIABLES, str(threads)),
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
 
 
 def first_line(error: Exception) -> str:
@@ -37,7 +56,7 @@ def connect(address: str | None) -> bool:
     if ray.is_initialized():
         return False
     address = address or os.environ.get("RAY_ADDRESS") or "local"
-    paths = [str(Path(fdsim.__file__).resolve().parent.parent), os.environ.get("PYTHONPATH", "")]
+    paths = [str(_FDSIM_IN), os.environ.get("PYTHONPATH", "")]
     about: dict[str, Any] = {
         "log_to_driver": False,
         "logging_level": "ERROR",

@@ -116,6 +116,12 @@ def packed(values: np.ndarray, kind: str) -> dict[str, Any]:
     }
 
 
+def unpacked(pack: Mapping[str, Any]) -> np.ndarray:
+    """Return the numbers that `packed` packed."""
+    found = np.frombuffer(base64.b64decode(pack["bytes"]), dtype=np.dtype(f"<{pack['kind']}"))
+    return found.reshape(pack["shape"])
+
+
 def rounded(values: Any, digits: int = 5) -> list[float | None]:
     """Round numbers to `digits` significant digits for JSON; NaN becomes null."""
     return [

@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tomli_w
-from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError, model_validator
+from pydantic import (
+    Field,
+    ModelWrapValidatorHandler,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from fdsim.catalogue import Chosen, OwnCode, PlainName, Table, import_also_from, own_code
 from fdsim.data.coupling import Coupling
@@ -41,7 +49,7 @@ class Scenario(Table):
         fdsim.Scenario(
             name="mine",
             rounds=20,
-            data={"kind": "digits", "partition": {"kind": "clustered"}},
+            data={"kind": "digits", "partition": {"kind": "clustered", "samples_per_client": 70}},
             net={"kind": "mlp"},
             training={"local_epochs": 2, "batch_size": 10, "learning_rate": 0.1},
             fleet=[{"profile": "midrange_phone", "count": 20}],
@@ -103,6 +111,18 @@ class Scenario(Table):
             )
         return self
 
+    @model_validator(mode="wrap")
+    @classmethod
+    def _problems_are_told_by_place(
+        cls, tables: Any, handler: ModelWrapValidatorHandler[Scenario], info: ValidationInfo
+    ) -> Scenario:
+        """Say place and remedy, also of what is built in code; the context has the source and its overrides."""
+        try:
+            return handler(tables)
+        except ValidationError as error:
+            source, overrides = info.context or ("Scenario", ())
+            raise scenario_error(error, Scenario, source, overrides) from None
+
     @property
     def clients(self) -> int:
         """The number of clients K."""
@@ -151,8 +171,9 @@ def load_scenario(
         path = Path(source) if in_file else TEXT
         layers = read_layers(path, None if in_file else str(source))
         if code is None or code == OwnCode():
-            # Kinds of the user's own may be beside the scenario; a worker may import them later.
-            import_also_from(path.resolve().parent)
+            # Kinds of the user's own may be beside each file that names them; a worker may import them later.
+            for file, _ in reversed(layers.texts):
+                import_also_from(file.resolve().parent)
         tables = layers.tables
     _refuse_study(tables, source)
     if isinstance(overrides, Mapping):
@@ -161,11 +182,8 @@ def load_scenario(
         shown = [f"{key}={value}" for key, value in overrides.items()]
     else:
         tables, shown = override(tables, overrides), list(overrides)
-    try:
-        with own_code(code):
-            return Scenario.model_validate(tables)
-    except ValidationError as error:
-        raise scenario_error(error, Scenario, layers, shown) from None
+    with own_code(code):
+        return Scenario.model_validate(tables, context=(layers, shown))
 
 
 def _refuse_study(tables: Mapping[str, Any], source: Source) -> None:
@@ -180,7 +198,4 @@ def _refuse_study(tables: Mapping[str, Any], source: Source) -> None:
 
 def parse_scenario(tables: dict[str, Any], place: str = "scenario") -> Scenario:
     """Make a scenario from plain tables, with errors as readable as those of a file."""
-    try:
-        return Scenario.model_validate(tables)
-    except ValidationError as error:
-        raise scenario_error(error, Scenario, place, ()) from None
+    return Scenario.model_validate(tables, context=(place, ()))

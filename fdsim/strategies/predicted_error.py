@@ -56,6 +56,11 @@ def memory_error(state: State, clients: np.ndarray, age: np.ndarray) -> np.ndarr
     return np.asarray(_pooled(state, age) * ratio)
 
 
+def lately_returned(state: State, age: np.ndarray) -> np.ndarray:
+    """Return whether anybody has lately come back after as many rounds [n]: half a return that has not faded."""
+    return np.asarray((age > 0) & (state["returns"][age_class(age)] > 0.5))
+
+
 def _pooled(state: State, age: np.ndarray) -> np.ndarray:
     seen = np.flatnonzero(state["returns"] > 0)
     if not len(seen):

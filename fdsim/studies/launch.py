@@ -34,6 +34,8 @@ class StudyChoices:
     results: str | None = None
     """With Ray: shared (all machines see the study folder), ship (back to the driver), or a URL such as s3://bucket/folder."""
     device: str | None = None
+    callbacks: tuple[str, ...] = ()
+    """Callbacks of the user's own as module:Class; every trial makes its own, in its process."""
 
 
 def run_study(
@@ -55,7 +57,7 @@ def run_plan(
     """Run the trials of a plan that are not complete yet."""
     choices, progress = choices or StudyChoices(), progress or SilentStudy()
     with StudyFolder(out, plan) as folder, _executor(plan, out, choices) as executor:
-        return run_trials(folder, executor, progress, device=choices.device)
+        return run_trials(folder, executor, progress, device=choices.device, callbacks=choices.callbacks)
 
 
 def default_folder(plan: StudyPlan) -> Path:

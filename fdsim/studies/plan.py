@@ -18,7 +18,6 @@ from fdsim.errors import InputError, ScenarioError
 from fdsim.prepare import Prepared, prepare, refuse_impossible
 from fdsim.scenario import Scenario, parse_scenario
 from fdsim.scenario.file import with_value
-from fdsim.scenario.problems import scenario_error
 from fdsim.strategies.base import Federation
 from fdsim.studies.study_file import Settings, StudyFile
 
@@ -138,8 +137,6 @@ def _variants(study: StudyFile) -> Iterator[tuple[str | None, Settings, int]]:
 
 
 def _scenario(study: StudyFile, case: str | None, settings: Settings, seed: int) -> Scenario:
-    from pydantic import ValidationError
-
     tables = study.base_tables
     for key, value in settings.items():
         below = _value_at(tables, key)
@@ -148,9 +145,9 @@ def _scenario(study: StudyFile, case: str | None, settings: Settings, seed: int)
     tables = {**tables, "seed": seed}
     shown = {f"{key}={_shown(value)}": key for key, value in settings.items()}
     try:
-        return Scenario.model_validate(tables)
-    except ValidationError as error:
-        told = scenario_error(error, Scenario, study.layers, [*study.overrides, *shown])
+        return Scenario.model_validate(tables, context=(study.layers, [*study.overrides, *shown]))
+    except ScenarioError as error:
+        told = error
     guilty = shown.get(told.place.removeprefix("--set "))
     place = study.place_of(guilty) if guilty is not None else told.place
     where = f" (in trial {trial_label(case, settings, seed)})" if settings or case else ""

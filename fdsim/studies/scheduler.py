@@ -30,7 +30,12 @@ class StudyOutcome:
 
 
 def run_trials(
-    folder: StudyFolder, executor: Executor, progress: StudyProgress, *, device: str | None = None
+    folder: StudyFolder,
+    executor: Executor,
+    progress: StudyProgress,
+    *,
+    device: str | None = None,
+    callbacks: tuple[str, ...] = (),
 ) -> StudyOutcome:
     """Run every trial that is not complete yet; folder and executor are open."""
     plan = folder.plan
@@ -42,7 +47,7 @@ def run_trials(
         while todo and len(session.running) < executor.slots:
             trial = todo.popleft()
             session.begin(trial)
-            executor.submit(job_of(trial, folder, device=device))
+            executor.submit(job_of(trial, folder, device=device, callbacks=callbacks))
         for event in executor.wait(_TICK_S):
             todo.extend(_take(event, session, folder, progress))
         progress.ticks()
@@ -105,7 +110,9 @@ def in_good_order(trials: Iterable[Trial]) -> list[Trial]:
     return [trial for *_, trial in sorted(keyed, key=lambda item: item[:3])]
 
 
-def job_of(trial: Trial, folder: StudyFolder, *, device: str | None = None) -> TrialJob:
+def job_of(
+    trial: Trial, folder: StudyFolder, *, device: str | None = None, callbacks: tuple[str, ...] = ()
+) -> TrialJob:
     """Return what a worker needs to know about a trial."""
     study = folder.plan.study
     return TrialJob(
@@ -117,4 +124,5 @@ def job_of(trial: Trial, folder: StudyFolder, *, device: str | None = None) -> T
         import_from=tuple(str(path) for path in (*study.import_from, Path.cwd())),
         threads=study.table.threads_per_run,
         device=device,
+        callbacks=callbacks,
     )

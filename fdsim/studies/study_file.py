@@ -177,7 +177,7 @@ def load_study(path: Path | str, overrides: Sequence[str] = ()) -> StudyFile:
             error, StudyTable, _Within(layers.tables, layers.texts, "study"), inside
         ) from None
     table = table.model_copy(update={"name": table.name or path.resolve().stem.removesuffix(".study")})
-    texts, folders = list(layers.texts), [path.resolve().parent]
+    texts = list(layers.texts)
     if table.base:
         base_path = _base_path(layers, table.base)
         below = read_layers(base_path)
@@ -187,7 +187,6 @@ def load_study(path: Path | str, overrides: Sequence[str] = ()) -> StudyFile:
             )
         tables = merge(below.tables, tables)
         texts += below.texts
-        folders.append(base_path.resolve().parent)
     elif not tables:
         raise ScenarioError(
             str(path), "the study has no scenario", 'name one with base = "scenario.toml" in [study]'
@@ -202,6 +201,8 @@ def load_study(path: Path | str, overrides: Sequence[str] = ()) -> StudyFile:
                 f"'{key}' is swept by [study.{group}], which would overrule it",
                 f"change the sweep itself, as in --set 'study.{group}.{key}=[…]'",
             )
+    # Kinds of the user's own may be beside each file that names them.
+    folders = list(dict.fromkeys(file.resolve().parent for file, _ in texts))
     for folder in reversed(folders):
         import_also_from(folder)
     return StudyFile(

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fdsim.catalogue import import_also_from
+from fdsim.catalogue import import_also_from, own_module
+from fdsim.errors import InputError
 from fdsim.telemetry.callback import Callback
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class TrialJob:
     """Folders that user-defined kinds are imported from."""
     threads: int = 1
     device: str | None = None
+    callbacks: tuple[str, ...] = ()
+    """Classes of callbacks as module:Class, one object of each for this trial."""
 
 
 class TrialProgress(Callback):
@@ -60,6 +63,7 @@ def run_trial(
     began_s = time.perf_counter()
     for place in reversed(job.import_from):
         import_also_from(Path(place))
+    from fdsim.distributed.fleet import FleetSpread
     from fdsim.pipeline import RunChoices, run_scenario
     from fdsim.scenario import parse_scenario
 
@@ -67,10 +71,33 @@ def run_trial(
     _use_threads(job.threads)
     folder = Path(job.folder)
     _wait_until_free(folder)
-    choices = RunChoices(resume=True, device=job.device, trace_cache=Path(job.traces))
+    choices = RunChoices(
+        resume=True,
+        device=job.device,
+        trace_cache=Path(job.traces),
+        # The other cores have trials of their own.
+        fleet=FleetSpread(job.threads),
+    )
     labels = [strategy.label for strategy in scenario.strategies]
-    run_scenario(scenario, folder, choices, callbacks=[TrialProgress(tell, scenario.rounds, labels)])
+    callbacks = [callback_class(name)() for name in job.callbacks]
+    bars = TrialProgress(tell, scenario.rounds, labels)
+    run_scenario(scenario, folder, choices, callbacks=[bars, *callbacks])
     return time.perf_counter() - began_s
+
+
+def callback_class(name: str) -> Callable[[], Any]:
+    """Return the class that module:Class names, from an installed package or one of the folders of the study."""
+    module, _, path = name.partition(":")
+    try:
+        found: Any = own_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ModuleNotFoundError, AttributeError) as error:
+        remedy = (
+            "name a class as module:Class; the file is looked for beside the study and in the current folder"
+        )
+        raise InputError("callbacks", f"there is no '{name}' ({error})", remedy) from None
+    return found  # type: ignore[no-any-return]
 
 
 def _use_threads(threads: int) -> None:

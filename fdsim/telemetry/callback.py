@@ -45,6 +45,9 @@ class Callback:
     def trace_part(self, frac: float, simulated_to_s: float | None) -> None:
         """A fraction of a large fleet is built (None), or simulated to a time ahead of the clock."""
 
+    def trace_note(self, note: str) -> None:
+        """Something about how the trace is made that a person may want to know, in words."""
+
     def trace_round(self, trace_round: TraceRound) -> None:
         """A round of the trace is known: who completed, who dropped out and why."""
 
@@ -111,6 +114,9 @@ class Callbacks(Callback):
 
     def trace_part(self, frac: float, simulated_to_s: float | None) -> None:
         self._tell("trace_part", frac, simulated_to_s)
+
+    def trace_note(self, note: str) -> None:
+        self._tell("trace_note", note)
 
     def trace_round(self, trace_round: TraceRound) -> None:
         self._tell("trace_round", trace_round)

@@ -61,9 +61,8 @@ class RunFolder:
     def __init__(self, path: Path, lock: RunLock, manifest: Manifest, telemetry: Telemetry) -> None:
         self.path, self.manifest, self._lock = path, manifest, lock
         manifest.guard = lock.check
-        self._logs = {
-            label: StrategyLog(path, label, manifest, telemetry) for label in manifest["strategies"]
-        }
+        #: The log of each strategy, by its label.
+        self.logs = {label: StrategyLog(path, label, manifest, telemetry) for label in manifest["strategies"]}
         self._simulation = simulation_hash(manifest) if manifest.get("trace_hash") else None
         self._started_s = time.monotonic()
         self._wall_before_s = float(manifest.get("wall_s") or 0.0)
@@ -99,6 +98,8 @@ class RunFolder:
             _clear(path, (TEMPORARY,))
             for stray in path.glob(".trace.parquet.*.tmp"):
                 stray.unlink()
+            for stray in path.glob(".trace.parquet.blocks-*"):
+                shutil.rmtree(stray)
             run = cls(path, lock, manifest, scenario.telemetry)
             remade = run._forget_damaged(scenario.telemetry)
             if remade or manifest["status"] not in ENDED:
@@ -111,7 +112,7 @@ class RunFolder:
     def _forget_damaged(self, telemetry: Telemetry) -> bool:
         """Let what is damaged or lost be made again, and name it; return whether there is anything."""
         found = False
-        for label, log in self._logs.items():
+        for label, log in self.logs.items():
             why = log.damage() if log.finished or log.digests_known else None
             lost = log.lost_model()
             if (why or lost) and log.finished:
@@ -126,6 +127,11 @@ class RunFolder:
             # The event log and the trace come from one simulation.
             self.trace_path.unlink(missing_ok=True)
             found = True
+        trace, known = self.trace_path, self.manifest.get("trace_hash")
+        if known is not None and trace.is_file() and file_hash(trace) != known:
+            _log.warning("%s is damaged; the trace is made again", trace)
+            trace.unlink()
+            found = True
         return found
 
     @property
@@ -137,8 +143,8 @@ class RunFolder:
         """Record which trace the run learns on; made again by another version of Parquet, it may have other bytes."""
         now_known = simulation_hash({**self.manifest, "trace_hash": trace_hash})
         changed = self._simulation is not None and now_known != self._simulation
-        finished = [log for log in self._logs.values() if changed and log.finished]
-        for log in self._logs.values() if changed else ():
+        finished = [log for log in self.logs.values() if changed and log.finished]
+        for log in self.logs.values() if changed else ():
             # What is recorded of a table names its trace; a kill in between must not make it look edited.
             log.record_digests(known=False)
             if not log.finished:
@@ -152,16 +158,6 @@ class RunFolder:
         for log in finished:
             log.record_digests(known=True)
 
-    @property
-    def trace_damaged(self) -> bool:
-        """Whether the trace on disk is no longer the one this run began with; then it is made again."""
-        known = self.manifest.get("trace_hash")
-        return known is not None and self.trace_path.is_file() and file_hash(self.trace_path) != known
-
-    def strategy(self, label: str) -> StrategyLog:
-        """Return the log of one strategy."""
-        return self._logs[label]
-
     def events_writer(self) -> EventsWriter:
         """Open the fleet's event log for writing."""
         return EventsWriter(
@@ -173,7 +169,7 @@ class RunFolder:
 
     def complete(self, *, wall_s: float | None = None) -> None:
         """Mark the run as complete; `wall_s` is the real time since this process started or resumed it."""
-        for log in self._logs.values():
+        for log in self.logs.values():
             # A kill while parts are merged must not make them look changed.
             log.record_digests(known=False)
             log.merge()

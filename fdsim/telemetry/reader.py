@@ -232,9 +232,11 @@ class Run:
 
             run.plot("accuracy", x="hours")
             run.plot("similarity", strategy="fdms", round=30)
+            run.plot("device", client=3)
 
-        There is: accuracy, loss, dropout, dropout_by_hour, outcomes, completion, groups, friends, similarity, stand_ins,
-        substitution, pairs. Keywords choose what the page's controls choose: x, y, view, sort, strategy, round.
+        There is: accuracy, loss, dropout, dropout_by_hour, outcomes, fleet, gantt, device, completion, groups, friends,
+        similarity, stand_ins, substitution, pairs. Keywords choose what the page's controls choose: x, y, view, sort,
+        strategy, round (from 1, as in the report), client.
         """
         from fdsim.report.notebook import plot
 

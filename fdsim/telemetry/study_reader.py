@@ -145,7 +145,9 @@ def _stacked(frames: list[tuple[dict[str, Any], pd.DataFrame]]) -> pd.DataFrame:
 def open_study(path: Path | str | Sequence[Path | str]) -> Study:
     """Open all runs in a folder and below it, or the run folders named, for reading as one.
 
-    fdsim.open_study("studies/quickstart").rounds.groupby(["strategy", "seed"])["test_accuracy"].last()
+        fdsim.open_study("studies/quickstart").rounds.groupby(["strategy", "seed"])["test_accuracy"].last()
+
+    Of a study that goes on there is what was done so far.
     """
     if not isinstance(path, str | Path):
         return Study([open_run(each) for each in path])

@@ -11,7 +11,6 @@ from fdsim.trace.file import Trace, open_trace, write_trace
 from fdsim.trace.round import (
     NONE,
     SCHEMA,
-    SCHEMA_VERSION,
     Cause,
     Network,
     Outcome,
@@ -19,13 +18,12 @@ from fdsim.trace.round import (
     TraceRound,
     blank_round,
     plain_round,
-    to_table,
 )
+from fdsim.trace.rows import to_table
 
 __all__ = [
     "NONE",
     "SCHEMA",
-    "SCHEMA_VERSION",
     "Cause",
     "Network",
     "Outcome",

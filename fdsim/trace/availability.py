@@ -1,14 +1,15 @@
 """Availability files: when each device of a measured log was idle, charging, on Wi-Fi, on cellular.
 
 One Parquet row per interval: device, state, start_s, end_s, in seconds since midnight of the device's first
-day. The file's metadata hold each device's observed span, over which replays wrap.
+day. Battery readings are rows of the state `level`, each lasting until the next one, with their state of charge
+in the column soc, which is NaN for states. The file's metadata hold each device's observed span, over which replays wrap.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -21,14 +22,20 @@ from fdsim.trace.intervals import checked, intersection
 
 #: `available` is for traces that only say whether a device could take part.
 STATES = ("idle", "charging", "wifi", "cellular", "available")
+#: What a battery reading is called in the file, beside the states.
+LEVEL = "level"
+#: A log that is shorter than this says nothing about a device.
+SHORTEST_S = 60.0
 SCHEMA = pa.schema(
     [
         ("device", pa.int32()),
         ("state", pa.dictionary(pa.int8(), pa.string())),
         ("start_s", pa.float64()),
         ("end_s", pa.float64()),
+        ("soc", pa.float64()),
     ]
 )
+_NO_LEVELS = np.empty((0, 2))
 _KIND = "fdsim_availability"
 #: Times beyond three centuries are in some other unit than seconds.
 MOST_S = 1e10
@@ -36,12 +43,19 @@ MOST_S = 1e10
 
 @dataclass(frozen=True)
 class Observed:
-    """One device of a measured trace: its span and the intervals [n, 2] of each state."""
+    """One device of a measured trace: its span, the intervals [n, 2] of each state, and its battery readings."""
 
     name: str
     begin_s: float
     end_s: float
     states: Mapping[str, np.ndarray]
+    levels: np.ndarray = field(default_factory=lambda: _NO_LEVELS)
+    """[n, 2] time, s, and state of charge, 0..1, of each battery reading; a reading holds until the next one."""
+
+    @property
+    def span_s(self) -> float:
+        """How long the device was observed, s."""
+        return self.end_s - self.begin_s
 
     def during(self, *states: str) -> np.ndarray:
         """Return the intervals in which all of these states held."""
@@ -60,8 +74,15 @@ class Observed:
         )
 
 
-def observe(name: str, span_s: tuple[float, float], states: Mapping[str, np.ndarray], place: str) -> Observed:
-    """Make a device's record; raise TraceError if it is inconsistent."""
+def observe(
+    name: str,
+    span_s: tuple[float, float],
+    states: Mapping[str, np.ndarray],
+    place: str,
+    *,
+    levels: np.ndarray = _NO_LEVELS,
+) -> Observed:
+    """Make a device's record, raising TraceError if it is inconsistent."""
     begin_s, end_s = span_s
     if not (abs(begin_s) <= MOST_S and abs(end_s) <= MOST_S):
         raise TraceError(
@@ -71,13 +92,32 @@ def observe(name: str, span_s: tuple[float, float], states: Mapping[str, np.ndar
         )
     if not end_s > begin_s:
         raise TraceError(place, f"the observed span {begin_s:g}–{end_s:g} s is empty")
+    if end_s - begin_s < SHORTEST_S:
+        raise TraceError(
+            place,
+            f"the observed span {begin_s:g}–{end_s:g} s is shorter than {SHORTEST_S:g} s",
+            "leave the device out",
+        )
     good = {state: checked(found, f"{place}, {state}") for state, found in states.items()}
     for state, found in good.items():
         if len(found) and (found[0, 0] < begin_s - 1e-6 or found[-1, 1] > end_s + 1e-6):
             raise TraceError(
                 f"{place}, {state}", f"an interval lies outside the span {begin_s:g}–{end_s:g} s"
             )
-    return Observed(name, begin_s, end_s, good)
+    return Observed(name, begin_s, end_s, good, _checked_levels(levels, begin_s, end_s, place))
+
+
+def _checked_levels(levels: np.ndarray, begin_s: float, end_s: float, place: str) -> np.ndarray:
+    found = np.asarray(levels, dtype=np.float64).reshape(-1, 2)
+    if not np.isfinite(found).all():
+        raise TraceError(f"{place}, {LEVEL}", "a battery reading is not a finite number")
+    if len(found) and (found[:, 1].min() < 0 or found[:, 1].max() > 1):
+        raise TraceError(f"{place}, {LEVEL}", "a state of charge is not in [0, 1]")
+    if (np.diff(found[:, 0]) < 0).any():
+        raise TraceError(f"{place}, {LEVEL}", "battery readings are not in the order of time")
+    if len(found) and (found[0, 0] < begin_s - 1e-6 or found[-1, 0] > end_s + 1e-6):
+        raise TraceError(f"{place}, {LEVEL}", f"a reading lies outside the span {begin_s:g}–{end_s:g} s")
+    return found
 
 
 def write_availability(path: Path | str, devices: list[Observed], source: str) -> None:
@@ -89,15 +129,23 @@ def write_availability(path: Path | str, devices: list[Observed], source: str) -
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise TraceError(source, f"device '{twice}' occurs twice")
-    rows: list[tuple[int, int, np.ndarray]] = [
-        (index, STATES.index(state), found)
+    rows = [
+        (index, state, found, np.full(len(found), np.nan))
         for index, device in enumerate(devices)
         for state, found in device.states.items()
+    ] + [
+        (index, LEVEL, _until_next(device), device.levels[:, 1])
+        for index, device in enumerate(devices)
+        if len(device.levels)
     ]
-    counts = [len(found) for _, _, found in rows]
-    times = np.concatenate([found for _, _, found in rows]) if rows else np.empty((0, 2))
+    rows.sort(key=lambda row: row[0])
+    names_of_states = (*STATES, LEVEL)
+    counts = [len(found) for _, _, found, _ in rows]
+    times = np.concatenate([found for _, _, found, _ in rows]) if rows else np.empty((0, 2))
+    soc = np.concatenate([values for _, _, _, values in rows]) if rows else np.empty(0)
+    codes = [names_of_states.index(state) for _, state, _, _ in rows]
     words = pa.DictionaryArray.from_arrays(
-        pa.array(np.repeat([state for _, state, _ in rows], counts).astype(np.int8)), pa.array(list(STATES))
+        pa.array(np.repeat(codes, counts).astype(np.int8)), pa.array(list(names_of_states))
     )
     about: dict[str | bytes, str | bytes] = {
         SEAL_KEY: SEAL_MARK + SEAL_BLANK,
@@ -107,10 +155,11 @@ def write_availability(path: Path | str, devices: list[Observed], source: str) -
     }
     table = pa.Table.from_arrays(
         [
-            pa.array(np.repeat([index for index, _, _ in rows], counts).astype(np.int32)),
+            pa.array(np.repeat([index for index, _, _, _ in rows], counts).astype(np.int32)),
             words,
             pa.array(times[:, 0]),
             pa.array(times[:, 1]),
+            pa.array(soc),
         ],
         schema=SCHEMA.with_metadata(about),
     )
@@ -125,6 +174,12 @@ def _describes_a_device(about: object) -> bool:
     name, begin_s, end_s, states = about
     numbers = all(isinstance(t, int | float) and not isinstance(t, bool) for t in (begin_s, end_s))
     return isinstance(name, str) and numbers and isinstance(states, list) and set(states) <= set(STATES)
+
+
+def _until_next(device: Observed) -> np.ndarray:
+    """[n, 2] from each battery reading to the next one, or to the end of the log."""
+    times_s = device.levels[:, 0]
+    return np.column_stack([times_s, np.append(times_s[1:], device.end_s)])
 
 
 def is_availability(path: Path | str) -> bool:
@@ -161,6 +216,8 @@ def read_availability(path: Path | str) -> list[Observed]:
 
 def _devices(table: pa.Table, path: Path) -> list[Observed]:
     """Return the devices of an availability file; what is not as it must be is a ValueError."""
+    if "soc" not in table.column_names:  # Imported by 0.1, which kept no battery readings.
+        table = table.append_column("soc", pa.array(np.full(len(table), np.nan)))
     missing = [name for name in SCHEMA.names if name not in table.column_names]
     if missing:
         raise ValueError(f"column '{missing[0]}' is missing")
@@ -175,10 +232,13 @@ def _devices(table: pa.Table, path: Path) -> list[Observed]:
         raise ValueError("the rows are not in the order of its devices")
     state = np.array(table["state"].to_pylist(), dtype=object)
     times = np.column_stack([table["start_s"].to_numpy(), table["end_s"].to_numpy()])
+    soc = table["soc"].to_numpy()
     order = np.searchsorted(device, np.arange(len(about) + 1))
     found = []
     for index, (name, begin_s, end_s, states) in enumerate(about):
         mine = slice(order[index], order[index + 1])
         own = {word: times[mine][state[mine] == word] for word in states}
-        found.append(observe(name, (begin_s, end_s), own, f"{path}, device {name}"))
+        is_level = state[mine] == LEVEL
+        levels = np.column_stack([times[mine][is_level, 0], soc[mine][is_level]])
+        found.append(observe(name, (begin_s, end_s), own, f"{path}, device {name}", levels=levels))
     return found

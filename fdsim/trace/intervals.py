@@ -27,11 +27,11 @@ def checked(intervals: np.ndarray, place: str) -> np.ndarray:
     return found[found[:, 1] > found[:, 0]]
 
 
-def joined(intervals: np.ndarray) -> np.ndarray:
-    """Join intervals that touch."""
+def joined(intervals: np.ndarray, *, gap_s: float = 0.0) -> np.ndarray:
+    """Join intervals that touch, or that lie at most `gap_s` apart."""
     if len(intervals) < 2:
         return intervals
-    new = np.concatenate([[True], intervals[1:, 0] > intervals[:-1, 1]])
+    new = np.concatenate([[True], intervals[1:, 0] - intervals[:-1, 1] > gap_s])
     last = np.concatenate([np.flatnonzero(new)[1:] - 1, [len(intervals) - 1]])
     return np.column_stack([intervals[new, 0], intervals[last, 1]])
 
@@ -49,6 +49,12 @@ def intersection(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     start = np.maximum(first[mine, 0], second[theirs, 0])
     end = np.minimum(first[mine, 1], second[theirs, 1])
     return np.asarray(np.column_stack([start, end])[end > start])
+
+
+def complement(intervals: np.ndarray, begin_s: float, end_s: float) -> np.ndarray:
+    """The times between `begin_s` and `end_s` that are in none of them."""
+    edges = np.concatenate([[begin_s], intervals.ravel(), [end_s]]).reshape(-1, 2)
+    return np.asarray(edges[edges[:, 1] > edges[:, 0]])
 
 
 def total_s(intervals: np.ndarray) -> float:

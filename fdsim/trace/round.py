@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-SCHEMA_VERSION = 1
+TRACE_VERSION = 1
 #: Code of a cause, phase or network that does not apply.
 NONE = -1
 #: Up to this many clients every client has a row in every round; above it only those that were selected.
@@ -158,7 +157,8 @@ class TraceRound:
         return np.flatnonzero(self.outcome == Outcome.dropped)
 
 
-_NUMPY_TYPES: dict[str, Any] = {
+#: Column → the NumPy type of its arrays; words are codes.
+NUMPY_TYPES: dict[str, Any] = {
     field.name: np.int8 if pa.types.is_dictionary(field.type) else field.type.to_pandas_dtype()
     for field in SCHEMA
 }
@@ -169,7 +169,7 @@ def blank_round(round_index: int, clients: int, start_s: float, end_s: float) ->
     """Make a round in which no client was selected; fill its arrays in place while building it."""
     blanks: dict[str, np.ndarray] = {}
     for name in CLIENT_COLUMNS:
-        kind = _NUMPY_TYPES[name]
+        kind = NUMPY_TYPES[name]
         fill: float = (
             NONE if name in ENUMS else (np.nan if name.endswith("_s") or name.startswith("soc") else 0)
         )
@@ -200,31 +200,3 @@ def plain_round(
     made.start_s[who] = made.round_start_s
     made.end_s[who] = np.where(came, made.round_end_s, made.round_start_s)
     return made
-
-
-def to_table(rounds: Iterable[TraceRound]) -> pa.Table:
-    """Turn rounds into rows of `SCHEMA`."""
-    rounds = list(rounds)
-    listed = [r.listed for r in rounds]
-    columns: list[pa.Array] = []
-    for field in SCHEMA:
-        if field.name == "client":
-            parts = [clients.astype(np.int32) for clients in listed]
-        elif field.name.startswith("round"):
-            parts = [
-                np.full(len(clients), getattr(r, field.name), dtype=_NUMPY_TYPES[field.name])
-                for r, clients in zip(rounds, listed, strict=True)
-            ]
-        else:
-            parts = [
-                np.asarray(getattr(r, field.name)[clients], dtype=_NUMPY_TYPES[field.name])
-                for r, clients in zip(rounds, listed, strict=True)
-            ]
-        values = np.concatenate(parts) if parts else np.empty(0, dtype=_NUMPY_TYPES[field.name])
-        if field.name in ENUMS:
-            words = pa.array([member.name for member in ENUMS[field.name]])
-            codes = pa.array(values, mask=values < 0)
-            columns.append(pa.DictionaryArray.from_arrays(codes, words))
-        else:
-            columns.append(pa.array(values, type=field.type))
-    return pa.Table.from_arrays(columns, schema=SCHEMA)

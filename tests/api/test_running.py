@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import fdsim
-from fdsim.errors import InputError, RunFolderError, ScenarioError
+from fdsim.errors import InputError, RunError, RunFolderError, ScenarioError
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICKSTART = ROOT / "scenarios/quickstart.toml"
@@ -142,6 +142,9 @@ def test_a_trace_alone(tmp_path: Path, run: fdsim.Run) -> None:
         ("loss", {}),
         ("dropout", {}),
         ("outcomes", {"sort": "cluster"}),
+        ("fleet", {"round": 2}),
+        ("gantt", {"round": 2}),
+        ("device", {"client": 3}),
         ("completion", {}),
         ("groups", {}),
         ("friends", {}),
@@ -180,6 +183,39 @@ def test_the_heat_map_is_the_similarity_table(run: fdsim.Run) -> None:
         if np.isfinite(row.similarity):
             value = heat.z[labels.index(row.first), labels.index(row.second)]
             assert value == pytest.approx(row.similarity, abs=1e-3)
+
+
+def test_the_gantt_chart_is_the_trace(run: fdsim.Run) -> None:
+    """Bars last as long as the trace says, begin where the phase before ends, and crosses are the dropped."""
+    figure = run.plot("gantt", round=2)
+    rows = run.trace.query("round == 1 and outcome != 'not_selected'").set_index("client")
+    bars = {trace.name: trace for trace in figure.data if trace.type == "bar"}
+    spent = {}
+    for phase, bar in bars.items():
+        for name, lasts_s, begin_s in zip(bar.text, bar.x, bar.base, strict=True):
+            client = int(name.removeprefix("client "))
+            assert lasts_s == pytest.approx(rows.loc[client, f"{phase}_s"], rel=1e-5)
+            began = rows.loc[client, "start_s"] - rows.loc[client, "round_start_s"]
+            assert begin_s == pytest.approx(began + spent.get(client, 0.0), abs=1e-3)
+            spent[client] = spent.get(client, 0.0) + lasts_s
+    assert set(spent) >= set(rows.index[rows["outcome"] == "completed"])
+    crosses = [trace for trace in figure.data if trace.type == "scatter"]
+    assert sum(len(trace.x) for trace in crosses) == (rows["outcome"] == "dropped").sum()
+
+
+def test_the_device_figure_is_the_client_asked_for(run: fdsim.Run) -> None:
+    figure = run.plot("device", client=3)
+    rows = run.trace.query("client == 3")
+    marks = {trace.name: list(trace.x) for trace in figure.data}
+    for outcome in ("completed", "dropped"):
+        hours = rows.loc[rows["outcome"] == outcome, "round_start_s"] / 3600
+        np.testing.assert_allclose(marks[outcome], hours, atol=1e-3)
+    levels = run.events.query("client == 3 and what == 'soc'")
+    battery = next(trace for trace in figure.data if trace.name == "battery")
+    np.testing.assert_allclose(battery.x[:-1], levels["t_s"] / 3600, atol=1e-3)  # the last lasts to the end
+    np.testing.assert_allclose(battery.y[:-1], 100 * levels["value"], atol=1e-3)
+    with pytest.raises(InputError, match=r"client=99 is not among the choices.*0, 1, 2"):
+        run.plot("device", client=99)
 
 
 def test_a_figure_that_is_not_there_is_told(run: fdsim.Run) -> None:
@@ -242,6 +278,83 @@ def test_a_study_runs_from_python(tmp_path: Path) -> None:
     study = fdsim.run_study(tmp_path / "two.study.toml", tmp_path / "study", progress=False, workers=1)
     assert len(study.runs) == 2
     assert len(study.rounds) == 2 * 3 * 2
+
+
+NOTES = """
+from pathlib import Path
+
+import fdsim
+
+
+class Notes(fdsim.Callback):
+    def run_begin(self, scenario, folder):
+        self.path = folder / "notes.txt"
+        self.path.write_text("")
+
+    def round_end(self, label, row):
+        with self.path.open("a") as file:
+            file.write(f"{label} {row.round}\\n")
+
+
+class Grumpy:
+    def round_end(self, label, row):
+        raise RuntimeError("no")
+"""
+
+
+def test_every_trial_of_a_study_makes_its_own_callbacks(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(fdsim.load_scenario({**SMALL, "rounds": 2}).as_toml())
+    (tmp_path / "two.study.toml").write_text('[study]\nbase = "small.toml"\nseeds = 2\nretries = 0\n')
+    (tmp_path / "my_notes.py").write_text(NOTES)
+    file, quietly = tmp_path / "two.study.toml", {"progress": False, "workers": 1}
+    with pytest.raises(RunError, match="2 of 2 trials failed"):
+        fdsim.run_study(file, tmp_path / "grumpy", callbacks=["my_notes:Grumpy"], **quietly)
+    logged = fdsim.open_study(tmp_path / "grumpy")
+    assert [run.status for run in logged.runs] == ["failed", "failed"]
+    study = fdsim.run_study(
+        file, tmp_path / "study", overrides={"rounds": 3}, callbacks=["my_notes:Notes"], **quietly
+    )
+    for run in study.runs:
+        lines = (run.path / "notes.txt").read_text().split("\n")[:-1]
+        assert lines == [f"{label} {at}" for label in ("full", "fdms", "dropout") for at in range(3)]
+
+
+def test_callbacks_that_no_trial_could_import_are_told_before_anything_runs(tmp_path: Path) -> None:
+    class Here(fdsim.Callback):
+        """In no file's top level."""
+
+    (tmp_path / "small.toml").write_text(fdsim.load_scenario(SMALL).as_toml())
+    (tmp_path / "two.study.toml").write_text('[study]\nbase = "small.toml"\nseeds = 2\n')
+    for wrong, told in [
+        (Here, "in no file that the trials"),
+        (Here(), "give the class"),
+        ("nowhere:Notes", "there is no 'nowhere:Notes'"),
+    ]:
+        with pytest.raises(InputError, match=told):
+            fdsim.run_study(
+                tmp_path / "two.study.toml", tmp_path / "study", callbacks=[wrong], progress=False
+            )
+    assert not (tmp_path / "study").exists()
+
+
+def test_the_example_of_a_scenario_can_be_run() -> None:
+    import inspect
+
+    from fdsim.prepare import prepare
+
+    shown = inspect.cleandoc(fdsim.Scenario.__doc__ or "").partition("classes:\n")[2]
+    example = eval(inspect.cleandoc(shown), {"fdsim": fdsim})
+    assert prepare(example).scenario.clients == 20
+
+
+def test_a_scenario_built_in_code_tells_problems_by_place() -> None:
+    with pytest.raises(ScenarioError, match=r"^Scenario: rounds: 0 must be greater than 0$"):
+        fdsim.Scenario(**{**SMALL, "rounds": 0})
+    empty = {"count": 2, "battery": {"kind": "linear", "capacity_wh": -1, "charge_w": 5}}
+    with pytest.raises(ScenarioError, match=r"2 problems:\n.*battery\.capacity_wh.*\n.*did you mean 'net'"):
+        fdsim.Scenario(**{**SMALL, "fleet": [empty], "nett": {"kind": "mlp"}})
+    with pytest.raises(ScenarioError, match="nothing defines who takes part"):
+        fdsim.Scenario(**{**SMALL, "fleet": []})
 
 
 def test_a_study_is_not_run_as_a_scenario() -> None:

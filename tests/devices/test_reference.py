@@ -18,7 +18,7 @@ from fdsim.inspect.reference import compare_with_reference
 from fdsim.trace import TraceRound
 from fdsim.workload import Workload
 from tests.devices.tiny import Habit, Link, ending, group, workload
-from tests.devices.worlds import worlds
+from tests.devices.worlds import minute_worlds, worlds
 
 
 def lived(*fleet: Any, rounds: int = 1, work: Any = None, **fields: Any) -> list[TraceRound]:
@@ -141,6 +141,14 @@ CALM = {"deadline": None, "derandomize": True, "database": None, "suppress_healt
 @settings(max_examples=100, **CALM)
 @given(worlds())
 def test_the_engine_gives_the_reference_trace(config: SimulationConfig) -> None:
+    hold(config)
+
+
+@settings(max_examples=100, **CALM)
+@given(minute_worlds())
+def test_the_engine_gives_the_reference_trace_when_everything_happens_at_once(
+    config: SimulationConfig,
+) -> None:
     hold(config)
 
 

@@ -12,8 +12,9 @@ from fdsim.devices.config.server import Server
 from fdsim.devices.config.simulation import SimulationConfig
 from fdsim.devices.engine.world import simulate
 from fdsim.devices.models.connectivity import Connectivity, Spell
+from fdsim.devices.models.habits import Phone
 from fdsim.devices.models.spells import Switch
-from fdsim.devices.models.usage import ChargerSpells, Usage
+from fdsim.devices.models.usage import Usage
 from fdsim.trace import Cause, Network, Phase, TraceRound
 from fdsim.workload import NetCost, Workload
 
@@ -39,11 +40,11 @@ class Habit(Usage):
     screen_times: Timeline = ((False, 1e9),)
     charger_times: Timeline = ((False, 1e9),)
 
-    def screen(self, rng: np.random.Generator, charger: ChargerSpells) -> Iterator[Switch]:
+    def screen(self, rng: np.random.Generator, phone: Phone) -> Iterator[Switch]:
         """As written."""
         yield from (Switch(*spell) for spell in self.screen_times)
 
-    def charger(self, rng: np.random.Generator) -> Iterator[Switch]:
+    def charger(self, rng: np.random.Generator, phone: Phone) -> Iterator[Switch]:
         """As written."""
         yield from (Switch(*spell) for spell in self.charger_times)
 

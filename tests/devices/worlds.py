@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -11,10 +12,11 @@ import numpy as np
 from hypothesis import strategies as st
 
 from fdsim.devices.config.fleet import DeviceGroup
-from fdsim.devices.config.outages import Cell, Outage
+from fdsim.devices.config.outages import Cell, Crash, Outage
 from fdsim.devices.config.profiles import names
 from fdsim.devices.config.server import Server
 from fdsim.devices.config.simulation import SimulationConfig
+from fdsim.devices.models.spells import Switch
 from fdsim.trace.availability import observe, write_availability
 from fdsim.workload import NetCost, Workload
 from tests.devices.tiny import Habit, Link, group
@@ -30,12 +32,26 @@ def log_path() -> str:
     hours = np.array([[1.0, 2.5], [5.0, 9.0], [11.0, 23.0]]) * 3600.0
     short = np.array([[0.0, 600.0], [1200.0, 1500.0], [3000.0, 80_000.0]])
     span = (0.0, 86_400.0)
+    levels = np.array(
+        [[0.0, 0.9], [7200.0, 0.1], [9000.0, 0.3], [30_000.0, 0.05], [50_000.0, 0.0], [60_000.0, 1.0]]
+    )
+    later = levels + np.array([600.0, 0.0])
     seen = [
-        observe("a", span, {"available": hours}, "test"),
+        observe("a", span, {"available": hours}, "test", levels=levels),
         observe(
-            "b", span, {"wifi": hours, "cellular": short, "idle": short, "charging": hours + 60.0}, "test"
+            "b",
+            span,
+            {"wifi": hours, "cellular": short, "idle": short, "charging": hours + 60.0},
+            "test",
+            levels=later,
         ),
-        observe("c", span, {"wifi": short, "cellular": hours, "idle": hours, "charging": short}, "test"),
+        observe(
+            "c",
+            span,
+            {"wifi": short, "cellular": hours, "idle": hours, "charging": short},
+            "test",
+            levels=levels,
+        ),
     ]
     path = Path(mkdtemp(prefix="fdsim-log-")) / "log.parquet"
     write_availability(path, seen, "test")
@@ -68,6 +84,8 @@ def profile_groups(draw: st.DrawFn) -> DeviceGroup:
         fields["connectivity"] = {"kind": "replay", "path": log_path()}
         if draw(st.booleans()):
             fields["usage"] = {"kind": "replay", "path": log_path()}
+        if draw(st.booleans()):
+            fields["battery"] = {"kind": "replay", "path": log_path()}
     return DeviceGroup.model_validate(fields)
 
 
@@ -178,7 +196,7 @@ def _flickers(group: DeviceGroup) -> bool:
     low_soc rises again as soon as the work is paused. Neither the engine nor the reference gets past such a moment.
     """
     power, radio = group.power, group.radio
-    if group.battery.kind == "mains":
+    if group.battery.kind in ("mains", "replay"):
         return False
     charge_w = getattr(group.battery, "charge_w") * getattr(group.battery, "charge_efficiency_frac")  # noqa: B009
     heaviest_w = power.idle_w + power.screen_w + max(power.train_w, *radio.model_dump().values())
@@ -210,3 +228,68 @@ def worlds(draw: st.DrawFn) -> SimulationConfig:
     work = Workload(cost, np.full(total, train_s), bytes_moved, bytes_moved)
     rounds, seed = draw(st.integers(3, 8)), draw(st.integers(0, 10_000))
     return SimulationConfig(tuple(groups), server, work, rounds, seed, draw(outages()), (CELL,))
+
+
+class CrashTimes(Crash):
+    """Crashes with a timetable."""
+
+    every_s: float = 1.0
+    recovers_s: float = 1.0
+    times: tuple[tuple[bool, float], ...]
+
+    def spells(self, rng: np.random.Generator) -> Iterator[Switch]:
+        """As written."""
+        yield from (Switch(*spell) for spell in self.times)
+
+
+@st.composite
+def minute_groups(draw: st.DrawFn) -> DeviceGroup:
+    """Devices to which everything happens on the minute, to the last bit, at rest and at work.
+
+    Whatever they do draws as much as idling, and a minute of it is a quarter or a fortieth of the charge; so charge
+    levels are met on the minute too, just when links, screens, chargers, outages and crashes change.
+    """
+    soc = draw(st.sampled_from([0.25, 0.5, 0.75, 1.0]))
+    minutes = st.integers(1, 5).map(lambda n: n * STEP_S)
+    watts = 3.75
+    return group(
+        count=draw(st.integers(1, 2)),
+        connectivity=Link(timetable=draw(_times(st.sampled_from(["wifi", "wifi", "wifi", "none"])))),
+        usage=Habit(
+            screen_times=draw(
+                st.sampled_from([((False, 1e9),), ((False, 120.0), (True, 60.0), (False, 1e9))])
+            ),
+            charger_times=draw(_times(st.booleans())),
+            top_up_soc=draw(st.sampled_from([0.0, 0.0, 0.25])),
+        ),
+        battery={
+            "kind": "linear",
+            "capacity_wh": draw(st.sampled_from([0.25, 2.5])),
+            "charge_w": draw(st.sampled_from([7.5, 15.0])),
+        },
+        power=dict.fromkeys(("idle_w", "screen_w", "train_w"), watts),
+        radio=dict.fromkeys(("wifi_tx_w", "wifi_rx_w", "cellular_tx_w", "cellular_rx_w"), watts),
+        initial_soc=[soc, soc],
+        low_soc=draw(st.sampled_from([0.0, 0.25])),
+        boot_soc=draw(st.sampled_from([0.03, 0.25])),
+        crash=draw(
+            st.none() | minutes.map(lambda s: CrashTimes(times=((False, s), (True, STEP_S), (False, 1e9))))
+        ),
+    )
+
+
+@st.composite
+def minute_worlds(draw: st.DrawFn) -> SimulationConfig:
+    """A small world in which as much as possible falls on the same instants."""
+    groups = draw(st.lists(minute_groups(), min_size=1, max_size=2))
+    minutes = st.integers(1, 5).map(lambda n: n * STEP_S)
+    server = draw(servers(times_s=(minutes, minutes)))
+    if any(_flickers(g) for g in groups):
+        server = server.model_copy(update={"on_lapse": "abort"})
+    total = sum(g.count for g in groups)
+    moved = draw(st.sampled_from([30, 60])) * 1_000_000
+    work = Workload(
+        NetCost(1e9 / 3, 0.0, 1), np.full(total, draw(st.sampled_from([60.0, 120.0]))), moved, moved
+    )
+    rounds, seed = draw(st.integers(3, 8)), draw(st.integers(0, 10_000))
+    return SimulationConfig(tuple(groups), server, work, rounds, seed, draw(outages()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tomllib
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import fdsim
+from fdsim.files import hash_of
 from fdsim.telemetry.config import Telemetry
 from fdsim.telemetry.folder import RunFolder
 from fdsim.telemetry.schema import ClientRows, RoundRow, SimilaritySnapshot
@@ -103,7 +105,7 @@ def write_large(folder: Path, *, clients: int, rounds: int) -> Path:
         run.manifest.update(trace_hash=written.content_hash)
         pairs = np.stack(np.triu_indices(clients, 1))
         for label in labels:
-            with run.strategy(label) as log:
+            with run.logs[label] as log:
                 for r, told in enumerate(trace):
                     snapshot = None
                     if label == "fdms" and (r + 1) % 100 == 0:

@@ -144,14 +144,14 @@ def fake_run(
     scenario: Any = FakeScenario(text, hash_of(tomllib.loads(text)), labels, "fake", seed, rounds)
     done = 0
     with RunFolder.resume(folder, scenario) if resume else RunFolder.create(folder, scenario) as run:
-        if run.trace_damaged or not run.trace_path.exists():
+        if not run.trace_path.exists():
             rng = stream(seed, "trace")
             trace = write_trace(
                 run.trace_path, (plain_round(r, rng.random(clients) < 0.7, 60.0) for r in range(rounds))
             )
             run.record_trace(trace.content_hash)
         for label in labels:
-            log = run.strategy(label)
+            log = run.logs[label]
             if log.finished:
                 continue
             with log:

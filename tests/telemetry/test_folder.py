@@ -161,13 +161,13 @@ def test_the_manifest_says_how_a_run_ended(tmp_path: Path) -> None:
 def test_one_strategy_that_fails_does_not_stop_the_others(tmp_path: Path, fake: ModuleType) -> None:
     scenario: Any = replace(SCENARIO, labels=("bad", "good"))
     with RunFolder.create(tmp_path / "run", scenario) as run:
-        with run.strategy("bad") as log:
+        with run.logs["bad"] as log:
             try:
                 log.append(*fake.FakeLearner(4, 1, "bad").step())
                 raise NumericalError("the loss is NaN")
             except NumericalError as error:
                 log.fail(str(error))
-        with run.strategy("good") as log:
+        with run.logs["good"] as log:
             learner = fake.FakeLearner(4, 1, "good")
             for _ in range(3):
                 log.append(*learner.step())
@@ -177,7 +177,7 @@ def test_one_strategy_that_fails_does_not_stop_the_others(tmp_path: Path, fake: 
     assert found.manifest["strategies"]["bad"]["message"] == "the loss is NaN"
     assert found.progress == {"bad": 1, "good": 3}
     with RunFolder.resume(tmp_path / "run", scenario) as run:
-        assert run.strategy("bad").finished
+        assert run.logs["bad"].finished
 
 
 def test_rows_that_a_checkpoint_promised_and_that_are_gone_are_learned_again(
@@ -377,7 +377,7 @@ def test_a_manifest_with_nonsense_in_it_is_named(
 
 def test_rows_are_on_disk_in_time_without_any_checkpoint(tmp_path: Path, fake: ModuleType) -> None:
     scenario: Any = replace(SCENARIO, toml="[telemetry]\nflush_every_s = 1e-9\n")
-    with RunFolder.create(tmp_path / "run", scenario) as run, run.strategy("s") as log:
+    with RunFolder.create(tmp_path / "run", scenario) as run, run.logs["s"] as log:
         learner = fake.FakeLearner(4, 1, "s")
         for done in range(1, 4):
             log.append(*learner.step())
@@ -396,7 +396,7 @@ def test_a_run_can_be_read_before_its_first_round(tmp_path: Path) -> None:
 def test_no_client_rows_when_they_are_not_wanted(tmp_path: Path, fake: ModuleType) -> None:
     scenario: Any = replace(SCENARIO, toml="[telemetry]\nclients = false\n")
     with RunFolder.create(tmp_path / "run", scenario) as run:
-        with run.strategy("s") as log:
+        with run.logs["s"] as log:
             log.append(*fake.FakeLearner(4, 1, "s").step())
             log.finish()
         run.complete()
@@ -415,7 +415,7 @@ def test_automatic_checkpoints_leave_99_percent_of_the_time_to_the_work(
     monkeypatch.setattr(
         strategy_log.checkpoint, "save", lambda *_, **__: clock.__setitem__(0, clock[0] + 0.5)
     )
-    with RunFolder.create(tmp_path / "run", SCENARIO) as run, run.strategy("s") as log:
+    with RunFolder.create(tmp_path / "run", SCENARIO) as run, run.logs["s"] as log:
         due = []
         for _ in range(300):
             clock[0] += 0.5
@@ -463,7 +463,7 @@ def test_a_folder_removed_under_a_run_ends_it_and_is_not_made_again(
     with (  # noqa: PT012
         pytest.raises(StorageError, match="removed or replaced while the run was going on"),
         RunFolder.create(tmp_path / "run", SCENARIO) as run,
-        run.strategy("s") as log,
+        run.logs["s"] as log,
     ):
         log.append(*learner.step())
         log.flush()

@@ -6,11 +6,19 @@ import tomllib
 from collections.abc import Iterator
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from fdsim.catalogue import merge, nearest
 from fdsim.errors import ScenarioError
 
+#: What the marks behind a value's source mean.
+MARKS = {
+    "[D]": "computed from trace or benchmark files",
+    "[T]": "from a paper or vendor page",
+    "[M]": "from memory, unverified",
+    "[E]": "an engineering choice",
+}
 #: Keys of a profile that are not fields of a device group.
 _ABOUT = ("about", "like", "source")
 
@@ -33,7 +41,24 @@ def about() -> Iterator[tuple[str, str]]:
         yield name, str(table["about"])
 
 
+def _read(path: Path) -> dict[str, Any]:
+    """Read a profile of the user's own, as `fdsim fleet fit` writes them."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ScenarioError("fleet.profile", f"there is no file '{path}'") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ScenarioError("fleet.profile", f"'{path}' is not readable as TOML ({error})") from None
+    if not isinstance(table.get("like"), str) or table["like"].endswith(".toml"):
+        raise ScenarioError(
+            "fleet.profile", f"'{path}' does not say which profile it is like", 'add like = "midrange_phone"'
+        )
+    return table
+
+
 def _raw(name: str) -> dict[str, Any]:
+    if name.endswith(".toml"):
+        return _read(Path(name))
     library = _library()
     if name not in library:
         raise ScenarioError("fleet.profile", f"no profile called '{name}'" + nearest(name, list(library)))

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from fdsim.devices.config.fleet import DeviceGroup
 from fdsim.devices.config.server import Eligibility
-from fdsim.devices.models.battery import Flow, falls_straight
+from fdsim.devices.models.battery import Flow, Readings, falls_straight
 
 INF = math.inf
 #: What happens at a charge level, and the charge, J.
@@ -48,6 +48,7 @@ class BatteryState:
         "_group",
         "_heaviest_w",
         "_level",
+        "_readings",
         "_straight",
         "_top_up_soc",
         "bound_s",
@@ -67,7 +68,9 @@ class BatteryState:
     flow: Flow
     _level: Level
 
-    def __init__(self, group: DeviceGroup, rule: Eligibility, soc: float) -> None:
+    def __init__(
+        self, group: DeviceGroup, rule: Eligibility, soc: float, readings: Readings | None = None
+    ) -> None:
         self._group, self.model, self._top_up_soc = group, group.battery, group.usage.top_up_soc
         self._heaviest_w = _heaviest_w(group)
         self._straight = falls_straight(group.battery)
@@ -75,8 +78,10 @@ class BatteryState:
         self.low_soc = max(rule.min_soc, group.low_soc)
         self.t_s = self.spent_j = self.throughput_j = 0.0
         self.full_j = self.model.full_j(0.0)
-        self.charge_j = self.full_j * soc
-        self.empty = self.charge_j <= 0.0
+        self.charge_j = self.full_j * (soc if readings is None else readings.soc_at(0.0))
+        # A device whose battery was logged was on, whatever the level said.
+        self.empty = self.charge_j <= 0.0 and readings is None
+        self._readings = readings
         #: Whether the owner has plugged the device in because it was nearly empty, outside the charger's spells.
         self.topping_up = False
         self.level_s, self.bound_s = INF, -INF
@@ -98,6 +103,9 @@ class BatteryState:
                 # By far the most frequent: what the battery model would answer, at half the cost of asking it.
                 self.charge_j = before_j - used_j if before_j > used_j else 0.0
                 return
+            if self._readings is not None:
+                self.charge_j = self.full_j * self._readings.soc_at(to_s)
+                return
             self.charge_j = after_j = self.model.after(before_j, time_s, flow)
             if after_j > before_j:
                 self.throughput_j += after_j - before_j
@@ -112,6 +120,12 @@ class BatteryState:
         The charge moves no faster than under the lightest and the heaviest load the device can have, whatever
         the screen and a round do; so no level is met before the earlier of these two, `bound_s`.
         """
+        if self._readings is not None:
+            self.bound_s = self.level_s = self._readings.next_crossing(self.t_s, self.low_soc)
+            if self.level_s < INF:
+                charge_j = self.full_j * self._readings.soc_at(self.level_s)
+                self._level = "risen" if self.low else "fallen", charge_j
+            return
         _, plugged, full_j = self.flow
         rising = self._rising() if plugged else None
         falling = None if self.empty else self._falling(plugged)

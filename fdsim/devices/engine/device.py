@@ -19,6 +19,7 @@ from fdsim.devices.engine.battery_state import BatteryState, flow_of, flows_of
 from fdsim.devices.engine.shared_cell import SharedCell
 from fdsim.devices.engine.surroundings import OnEvent, OutageState, Surroundings
 from fdsim.devices.models.battery import Flow
+from fdsim.devices.models.habits import Habits, Owner
 from fdsim.rng import ClientStreams
 
 INF = math.inf
@@ -30,8 +31,10 @@ class Device:
     __slots__ = (
         "_flows",
         "_log",
+        "_owner",
         "_phase_w",
         "_quiet_s",
+        "_streams",
         "_until_s",
         "battery",
         "cell",
@@ -48,6 +51,7 @@ class Device:
     )
 
     _flows: tuple[Flow, Flow]
+    _owner: Owner | None
     _quiet_s: float
     next_s: float
 
@@ -63,8 +67,13 @@ class Device:
         self.client, self.group, self.rule = client, group, rule
         self._log: OnEvent | None = None
         self.rng = streams("device", client)
-        self.surroundings = Surroundings(client, group, streams, outages=outages)
-        self.battery = BatteryState(group, rule, float(self.rng.uniform(*group.initial_soc)))
+        self._streams, self._owner = streams, None
+        self.surroundings = Surroundings(client, group, streams, phone=self, outages=outages)
+        soc, readings = (
+            float(self.rng.uniform(*group.initial_soc)),
+            group.battery.readings(client, streams.seed),
+        )
+        self.battery = BatteryState(group, rule, soc, readings)
         self.speed = group.compute.speed(self.rng)
         #: The training of a round, in the unit of the compute model, and the part of the processor that is free for it.
         self.work, self.free_frac = 0.0, 1.0
@@ -73,6 +82,7 @@ class Device:
         #: Changes of state so far.
         self.changes = 0
         self._phase_w, self._until_s = 0.0, INF
+        self.surroundings.begin()
         self._renew()
 
     # -- what it is like now
@@ -81,6 +91,28 @@ class Device:
     def soc(self) -> float:
         """State of charge, 0..1."""
         return self.battery.charge_j / self.battery.full_j
+
+    @property
+    def t_s(self) -> float:
+        """The time up to which the charge is known, s."""
+        return self.battery.t_s
+
+    @property
+    def on_charger(self) -> bool:
+        """Whether the charger is in, by habit or to top up."""
+        return self.surroundings.charger_on or self.battery.topping_up
+
+    @property
+    def screen_on(self) -> bool:
+        """Whether the screen is on."""
+        return self.surroundings.screen_on
+
+    @property
+    def owner(self) -> Owner:
+        """Who uses the device; drawn when a model first asks."""
+        if self._owner is None:
+            self._owner = Owner(self.group.habits or Habits(), self._streams("owner", self.client))
+        return self._owner
 
     def nothing_before(self, then_s: float) -> bool:
         """Return whether nothing about the device changes up to and including a time, whatever it works at."""
@@ -154,7 +186,10 @@ class Device:
         battery.live(now_s)
         self.changes += 1
         if now_s == battery.level_s:
-            self.note(*battery.pass_level())
+            what, value = battery.pass_level()
+            self.note(what, value)
+            if what == "charger" and self.group.usage.screen_sees_charger:
+                around.next_screen(now_s)
             self._renew()
         elif now_s == around.link_s:
             around.next_link(now_s)
@@ -173,10 +208,15 @@ class Device:
             self._look_ahead()
 
     def _next_charger(self, now_s: float) -> None:
-        around, battery = self.surroundings, self.battery
+        around, battery, was_on = self.surroundings, self.battery, self.on_charger
         if not around.next_charger(now_s):
             return  # the last spell goes on for ever: nobody plugs anything in
         battery.topping_up = False
+        if self.on_charger == was_on:
+            # The owner has thought of charging and has not done it: nobody can see that.
+            self.changes -= 1
+        elif self.group.usage.screen_sees_charger:
+            around.next_screen(now_s)
         if around.charger_on:
             battery.age()
 

@@ -11,7 +11,7 @@ A world that keeps an event log goes round by round instead, with the same trace
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -79,17 +79,12 @@ class Lookahead:
     def _look_ahead(self, first: int) -> None:
         rounds = range(first, max(first + 1, min(first + self._stretch, self._rounds)))
         self._ledgers = {round_index: self._open_round(round_index) for round_index in rounds}
-        selections = [ledger.selected for ledger in self._ledgers.values()]
-        clients = np.concatenate(selections)
-        order = np.argsort(clients, kind="stable")
-        selected_in = np.repeat(rounds, [len(selected) for selected in selections])[order].tolist()
-        clients, begins = np.unique(clients[order], return_index=True)
-        ends = [*begins[1:].tolist(), len(selected_in)]
+        by_client = rounds_by_client(rounds, [ledger.selected for ledger in self._ledgers.values()])
         to_s, on_part = self._ledgers[rounds[-1]].request.start_s, self._on_part
-        for place, (begin, end) in enumerate(zip(begins.tolist(), ends, strict=True), 1):
-            self._live(int(clients[place - 1]), selected_in[begin:end])
+        for place, (client, selected_in) in enumerate(by_client.items(), 1):
+            self._live(client, selected_in)
             if on_part is not None and place % PART == 0:
-                on_part(place / len(clients), to_s)
+                on_part(place / len(by_client), to_s)
 
     def _live(self, client: int, rounds: list[int]) -> None:
         """Let a device live through rounds for which it is selected, up to one that the world's clock must decide."""
@@ -105,7 +100,20 @@ class Lookahead:
                 ledger.called[client] = result
                 self._later[client] = rounds[place + 1 :]
                 return
-            ledger.completed += _live_through(device, result, ends_s)
+            ledger.completed += live_through(device, result, ends_s)
+
+
+def rounds_by_client(rounds: Sequence[int], selections: Sequence[np.ndarray]) -> dict[int, list[int]]:
+    """Return client → the rounds for which it is selected, both ascending, from whom each round selects."""
+    clients = np.concatenate(selections)
+    order = np.argsort(clients, kind="stable")
+    selected_in = np.repeat(rounds, [len(selected) for selected in selections])[order].tolist()
+    clients, begins = np.unique(clients[order], return_index=True)
+    ends = [*begins[1:].tolist(), len(selected_in)][: len(begins)]
+    return {
+        client: selected_in[begin:end]
+        for client, begin, end in zip(clients.tolist(), begins.tolist(), ends, strict=True)
+    }
 
 
 def closed_form_ends(device: Device, request: RoundRequest) -> Ends | None:
@@ -124,7 +132,7 @@ def closed_form_ends(device: Device, request: RoundRequest) -> Ends | None:
     return None
 
 
-def _live_through(device: Device, checked_in: LocalRoundResult, ends_s: Ends) -> bytes:
+def live_through(device: Device, checked_in: LocalRoundResult, ends_s: Ends) -> bytes:
     """Let a device live through its undisturbed round, and return its row of the ledger."""
     start_s, (down_s, train_s, end_s) = checked_in.start_s, ends_s
     down_w, train_w, up_w = phase_powers_w(device)

@@ -31,7 +31,13 @@ COMPLETED = np.dtype(
 )
 pack_completed = Struct("=ibdddddd").pack
 
+#: Rows of clients that worked on a clock: the fields of `LocalRoundResult`.
 _RESULT_COLUMNS = tuple(column.name for column in fields(LocalRoundResult))
+_NARROW = {"network": "i1", "cause": "i1", "phase": "i1", "bytes_down": "i8", "bytes_up": "i8"}
+WORKED = np.dtype([("client", "i4"), *((name, _NARROW.get(name, "f8")) for name in _RESULT_COLUMNS)])
+_pack_worked = Struct(
+    "=i" + "".join({"i1": "b", "i8": "q"}.get(_NARROW.get(n, ""), "d") for n in _RESULT_COLUMNS)
+).pack
 _result_row = attrgetter(*_RESULT_COLUMNS)
 _CHECK_IN = Phase.check_in
 
@@ -45,6 +51,7 @@ class RoundLedger:
     """[S] the clients that the server has selected, ascending."""
     called: dict[int, LocalRoundResult] = field(default_factory=dict)
     """Who works on the world's clock, with the result to be filled in."""
+    worked: bytearray = field(default_factory=bytearray)
     refused: bytearray = field(default_factory=bytearray)
     completed: bytearray = field(default_factory=bytearray)
 
@@ -64,6 +71,10 @@ class RoundLedger:
         self.refused += pack_refused(device.client, cause, working_network(device), device.soc)
         return None
 
+    def note_worked(self, client: int, result: LocalRoundResult) -> None:
+        """Settle a client that has worked on a clock."""
+        self.worked += _pack_worked(client, *_result_row(result))
+
     def last_end_s(self) -> float:
         """Return when the last closed-form round ends; −inf if there is none."""
         return float(np.frombuffer(self.completed, COMPLETED)["end_s"].max(initial=-np.inf))
@@ -71,20 +82,21 @@ class RoundLedger:
     def as_trace(self, clients: int) -> TraceRound:
         """Return the round of the trace, once every client called has reported."""
         request = self.request
-        end_s = max((result.end_s for result in self.called.values()), default=request.start_s)
+        for client, result in self.called.items():
+            self.note_worked(client, result)
+        worked = np.frombuffer(self.worked, WORKED)
+        end_s = float(worked["end_s"].max(initial=request.start_s))
         made = blank_round(request.round_index, clients, request.start_s, max(end_s, self.last_end_s()))
-        self._write_called(made)
+        self._write_worked(made, worked)
         self._write_refused(made)
         self._write_completed(made)
         return made
 
-    def _write_called(self, made: TraceRound) -> None:
-        clients = np.fromiter(self.called, dtype=np.int64, count=len(self.called))
-        columns = zip(*map(_result_row, self.called.values()), strict=True)
-        # Without anybody called there are no columns to write.
-        for name, values in zip(_RESULT_COLUMNS, columns, strict=False):
-            getattr(made, name)[clients] = values
-        made.outcome[clients] = np.where(made.cause[clients] == NONE, Outcome.completed, Outcome.dropped)
+    def _write_worked(self, made: TraceRound, rows: np.ndarray) -> None:
+        clients = rows["client"]
+        for name in _RESULT_COLUMNS:
+            getattr(made, name)[clients] = rows[name]
+        made.outcome[clients] = np.where(rows["cause"] == NONE, Outcome.completed, Outcome.dropped)
 
     def _write_refused(self, made: TraceRound) -> None:
         rows = np.frombuffer(self.refused, REFUSED)

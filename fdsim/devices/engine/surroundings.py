@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NoReturn
 
 from fdsim.devices.config.fleet import DeviceGroup
 from fdsim.devices.config.outages import Timeline
 from fdsim.devices.models.connectivity import Spell
-from fdsim.devices.models.spells import Switch
+from fdsim.devices.models.habits import Phone
 from fdsim.errors import RunError
 from fdsim.rng import ClientStreams
 from fdsim.trace import Network
@@ -55,26 +55,31 @@ class Surroundings:
     )
 
     def __init__(
-        self, client: int, group: DeviceGroup, streams: ClientStreams, *, outages: list[OutageState]
+        self,
+        client: int,
+        group: DeviceGroup,
+        streams: ClientStreams,
+        *,
+        phone: Phone,
+        outages: list[OutageState],
     ) -> None:
         self._client, self._group, self.outages = client, group, outages
         self.log: OnEvent | None = None
         connectivity = group.connectivity.for_device(client, streams.seed)
         usage = group.usage.for_device(client, streams.seed)
-
-        def charger() -> Iterator[Switch]:
-            return iter(usage.charger(streams("charger", client)))
-
-        self._link_spells = iter(connectivity.spells(streams("link", client)))
-        self.screen_spells = iter(usage.screen(streams("screen", client), charger))
-        self._charger_spells = charger()
+        self._link_spells = iter(connectivity.follow(streams("link", client), phone))
+        self.screen_spells = iter(usage.screen(streams("screen", client), phone))
+        self._charger_spells = iter(usage.charger(streams("charger", client), phone))
         self._crash_spells = iter(group.crash.spells(streams("crash", client)) if group.crash else ())
         self.link, self.screen_on, self.charger_on, self.crashed = _OFFLINE, False, False, False
-        self.next_link(0.0)
-        self.next_screen(0.0)
-        self.next_charger(0.0)
-        self.next_crash(0.0)
         self.outage_s = min((outage.until_s for outage in outages), default=INF)
+
+    def begin(self) -> None:
+        """Begin the first spells, when the device is ready to be looked at."""
+        self.next_link(0.0)
+        self.next_charger(0.0)
+        self.next_screen(0.0)
+        self.next_crash(0.0)
 
     def taken(self, what: str) -> bool:
         """Return whether an outage has taken a network or the power away."""
@@ -111,11 +116,13 @@ class Surroundings:
         if spell is None:
             self.charger_s = INF
             return False
+        was_on = self.charger_on
         self.charger_on, length_s = spell
         if not length_s > 0.0:
             self.refuse(length_s, "usage")
         self.charger_s = now_s + length_s
-        self._note(now_s, "charger", self.charger_on)
+        if self.charger_on != was_on:
+            self._note(now_s, "charger", self.charger_on)
         return True
 
     def next_outage(self, now_s: float) -> None:

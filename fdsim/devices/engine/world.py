@@ -9,37 +9,43 @@ from typing import Any
 import numpy as np
 import simpy
 
-from fdsim.devices.config.outages import Timeline
-from fdsim.devices.config.simulation import SimulationConfig, check, hits
+from fdsim.devices.config.simulation import SimulationConfig, check
 from fdsim.devices.engine import gc_pause
+from fdsim.devices.engine.assembly import (
+    abandon_below_quorum,
+    devices_of,
+    request_of,
+    selected_of,
+    start_s,
+)
 from fdsim.devices.engine.device import Device
 from fdsim.devices.engine.eligible import is_eligible
 from fdsim.devices.engine.local_round import (
     ROUND_CLOSED,
     LocalRound,
     LocalRoundResult,
-    RoundRequest,
     delay_s,
 )
 from fdsim.devices.engine.lookahead import PART, Lookahead, OnPart, is_possible
 from fdsim.devices.engine.round_ledger import RoundLedger
 from fdsim.devices.engine.shared_cell import SharedCell
-from fdsim.devices.engine.surroundings import OnEvent, OutageState
-from fdsim.devices.models.spells import HOUR_S
-from fdsim.rng import ClientStreams, stream
-from fdsim.trace import NONE, Cause, Outcome, TraceRound
+from fdsim.devices.engine.surroundings import OnEvent
+from fdsim.trace import NONE, TraceRound
 
 
 class World:
-    """Devices, cells and a server on one clock."""
+    """Devices, cells and a server on one clock.
+
+    `on_event` is told every change of state of every device in the order of time; `on_part` the progress of a large
+    fleet between two rounds.
+    """
 
     def __init__(
         self, config: SimulationConfig, on_event: OnEvent | None = None, on_part: OnPart | None = None
     ) -> None:
         check(config)
         self.config = config
-        self.start_s = config.server.start_hour * HOUR_S
-        self.env = simpy.Environment(initial_time=self.start_s)
+        self.env = simpy.Environment(initial_time=start_s(config))
         self.devices: list[Device] = []
         with gc_pause.paused():
             self._build(on_part)
@@ -53,31 +59,26 @@ class World:
             self._lookahead = Lookahead(config, self.devices, self._open_round, on_part=on_part)
 
     def _build(self, on_part: OnPart | None) -> None:
-        config = self.config
-        cells = {cell.name: SharedCell(self.env, cell) for cell in config.cells}
-        timelines = [
-            Timeline(outage.spells(stream(config.seed, "trouble", i)))
-            for i, outage in enumerate(config.outages)
-        ]
-        streams = ClientStreams(config.seed, config.devices)
-        for group in config.fleet:
-            hitting = [i for i, outage in enumerate(config.outages) if hits(outage, group)]
-            for _ in range(group.count):
-                client = len(self.devices)
-                if on_part is not None and client % PART == PART - 1:
-                    on_part((client + 1) / config.devices, None)
-                outages = [OutageState(timelines[i], config.outages[i].takes) for i in hitting]
-                device = Device(client, group, config.server.eligibility, streams, outages=outages)
-                device.cell = cells.get(group.cell)
-                device.work = group.compute.work(config.workload.cost, float(config.workload.samples[client]))
-                device.advance(self.start_s)
-                self.devices.append(device)
+        cells = {cell.name: SharedCell(self.env, cell) for cell in self.config.cells}
+        for device in devices_of(self.config, range(self.config.devices)):
+            device.cell = cells.get(device.group.cell)
+            self.devices.append(device)
+            if on_part is not None and len(self.devices) % PART == 0:
+                on_part(len(self.devices) / self.config.devices, None)
 
-    def next_round(self, round_index: int) -> TraceRound:
-        """Let the world live until a round is over, and return it."""
-        with gc_pause.paused():
-            made: TraceRound = self.env.run(until=self.env.process(self.serve(round_index)))  # type: ignore[assignment]
-        return made
+    def rounds(self, on_time: Callable[[float], None] | None = None) -> Iterator[TraceRound]:
+        """Let the world live from round to round, and yield each as soon as it is closed.
+
+        Memory does not grow with the rounds. `on_time` is told the simulated time at the close of each.
+        """
+        env = self.env
+        with gc_pause.frozen():
+            for round_index in range(self.config.rounds):
+                with gc_pause.paused():
+                    made: TraceRound = env.run(until=env.process(self.serve(round_index)))  # type: ignore[assignment]
+                if on_time is not None:
+                    on_time(float(env.now))
+                yield made
 
     def live_until(self, to_s: float) -> None:
         """Let all devices live up to a time, after the last round; before it, some may be ahead of the clock."""
@@ -87,10 +88,19 @@ class World:
 
     def serve(self, round_index: int) -> Generator[simpy.Event, Any, TraceRound]:
         """Run one round from its start to its close."""
-        server, env, request = self.config.server, self.env, self._request(round_index)
+        server, env = self.config.server, self.env
+        request = request_of(self.config, round_index, now_s=float(env.now))
         if request.start_s > env.now:
             yield env.timeout(delay_s(env.now, request.start_s))
-        ledger = self._lookahead.ledger(round_index) if self._lookahead else self._check_in(request)
+        if self._lookahead:
+            ledger = self._lookahead.ledger(round_index)
+        else:
+            ledger = RoundLedger(request, self._select(round_index))
+            # In ascending order, and without any time passing.
+            for client in ledger.selected.tolist():
+                result = ledger.check_in(self.devices[client])
+                if result is not None:
+                    ledger.called[client] = result
         target = min(server.selection.target(len(self.devices)), len(ledger.selected))
         called = sorted(ledger.called)
         if called:
@@ -101,45 +111,20 @@ class World:
                 yield env.timeout(delay_s(env.now, last_s))
             self._lookahead.resume(called)
         made = ledger.as_trace(len(self.devices))
-        if len(made.completed) < server.min_reports_frac * target:
-            abandoned = made.completed
-            made.outcome[abandoned], made.cause[abandoned] = Outcome.dropped, Cause.abandoned
+        abandon_below_quorum(self.config, made, target)
         return made
 
-    def _request(self, round_index: int) -> RoundRequest:
-        server, workload = self.config.server, self.config.workload
-        # A round starts when it is planned, or when the one before it is over.
-        start_s = max(self.start_s + round_index * server.round_interval_s, float(self.env.now))
-        return RoundRequest(
-            round_index=round_index,
-            start_s=start_s,
-            deadline_s=start_s + server.deadline_s,
-            bytes_down=workload.bytes_down,
-            bytes_up=workload.bytes_up,
-            pause_on_lapse=server.on_lapse == "pause",
-        )
-
     def _open_round(self, round_index: int) -> RoundLedger:
-        return RoundLedger(self._request(round_index), self._select(round_index))
-
-    def _check_in(self, request: RoundRequest) -> RoundLedger:
-        """Select clients, and let their devices check in, ascending; take no time."""
-        ledger = RoundLedger(request, self._select(request.round_index))
-        for client in ledger.selected.tolist():
-            result = ledger.check_in(self.devices[client])
-            if result is not None:
-                ledger.called[client] = result
-        return ledger
+        request = request_of(self.config, round_index, now_s=float(self.env.now))
+        return RoundLedger(request, self._select(round_index))
 
     def _select(self, round_index: int) -> np.ndarray:
-        server, clients = self.config.server, np.arange(len(self.devices))
-        if server.selection.pool == "eligible":
+        clients = np.arange(len(self.devices))
+        if self.config.server.selection.pool == "eligible":
             for device in self.devices:
                 device.advance(self.env.now)
             clients = clients[[is_eligible(device) for device in self.devices]]
-        target = server.selection.target(len(self.devices))
-        wanted = min(len(clients), math.ceil(target * server.over_selection - 1e-9))
-        return server.selection.select(clients, wanted, stream(self.config.seed, "selection", round_index))
+        return selected_of(self.config, round_index, clients)
 
     def _run_called(self, ledger: RoundLedger, wanted: int) -> Generator[simpy.Event, Any, None]:
         """Run the local rounds of all called, until as many as wanted have reported or all have ended."""
@@ -188,15 +173,5 @@ def simulate(
     on_time: Callable[[float], None] | None = None,
     on_part: OnPart | None = None,
 ) -> Iterator[TraceRound]:
-    """Simulate a fleet and yield each round as soon as it is closed; memory does not grow with the rounds.
-
-    `on_event` is told every change of state of every device in the order of time; `on_time` the simulated
-    time, at the close of each round; `on_part` the progress of a large fleet in between.
-    """
-    world = World(config, on_event, on_part)
-    with gc_pause.frozen():
-        for round_index in range(config.rounds):
-            made = world.next_round(round_index)
-            if on_time is not None:
-                on_time(float(world.env.now))
-            yield made
+    """Simulate a fleet on one clock, round by round; see `World` and its `rounds` for who is told what."""
+    return World(config, on_event, on_part).rounds(on_time)

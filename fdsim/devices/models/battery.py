@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from functools import lru_cache
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
 from pydantic import Field, field_validator
 
@@ -28,10 +28,24 @@ class Flow(NamedTuple):
     """Charge of the full battery, J, at its present age."""
 
 
+class Readings(Protocol):
+    """A state of charge that was measured, over the simulated time."""
+
+    def soc_at(self, t_s: float) -> float:
+        """Return the state of charge at a time."""
+
+    def next_crossing(self, t_s: float, soc: float) -> float:
+        """Return when the state of charge next falls below a level, or rises to it; inf for never."""
+
+
 class Battery(Component):
     """A battery model."""
 
     family: ClassVar[str] = "battery"
+
+    def readings(self, client: int, seed: int) -> Readings | None:
+        """Return what one device's charge follows whatever its load, or None if the charge is simulated."""
+        return None
 
     @abstractmethod
     def full_j(self, throughput_j: float) -> float:

@@ -84,10 +84,18 @@ class PerSample(Compute):
 
     ms_per_sample: float = Field(gt=0, description="median time to train on one sample, ms")
     ln_sd: float = Field(default=0.0, ge=0, le=3, description="spread between devices of ln(time)")
+    slow_frac: float = Field(
+        default=0.0, ge=0, le=1, description="fraction of devices that are of a slow kind"
+    )
+    slow_ms_per_sample: float = Field(default=150.0, gt=0, description="their median time for one sample, ms")
+    slow_ln_sd: float = Field(default=0.0, ge=0, le=3, description="spread between them of ln(time)")
 
     def speed(self, rng: np.random.Generator) -> float:
-        """Draw samples per second, lognormal between devices."""
-        return 1e3 / (self.ms_per_sample * math.exp(self.ln_sd * float(rng.standard_normal())))
+        """Draw samples per second, lognormal between devices of either kind."""
+        median_ms, ln_sd = self.ms_per_sample, self.ln_sd
+        if self.slow_frac > 0.0 and rng.random() < self.slow_frac:
+            median_ms, ln_sd = self.slow_ms_per_sample, self.slow_ln_sd
+        return 1e3 / (median_ms * math.exp(ln_sd * float(rng.standard_normal())))
 
     def work(self, cost: NetCost, samples: float) -> float:
         """Return the samples themselves."""

@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import Field, PositiveFloat
 
 from fdsim.catalogue import Component, Table
+from fdsim.devices.models.habits import Phone
 from fdsim.devices.models.spells import DAY_S, HOUR_S, Lengths, alternate, normals
 from fdsim.trace import Network
 
@@ -39,6 +40,10 @@ class Connectivity(Component):
     def for_device(self, client: int, seed: int) -> Connectivity:
         """Return the link model of one device: this one, unless a subclass gives each device its own."""
         return self
+
+    def follow(self, rng: np.random.Generator, phone: Phone) -> Iterator[Spell]:
+        """Yield the spells of one device; override this instead of `spells` to look at the device and its owner."""
+        return self.spells(rng)
 
     @abstractmethod
     def spells(self, rng: np.random.Generator) -> Iterator[Spell]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
@@ -11,6 +12,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, NonNegativeInt, field_validator
 
+from fdsim.devices.models.battery import WH_J, Battery, Flow
 from fdsim.devices.models.connectivity import (
     CELLULAR,
     WIFI,
@@ -20,8 +22,9 @@ from fdsim.devices.models.connectivity import (
     Spell,
     offline,
 )
+from fdsim.devices.models.habits import Phone
 from fdsim.devices.models.spells import Switch, normals
-from fdsim.devices.models.usage import ChargerSpells, Usage
+from fdsim.devices.models.usage import Usage
 from fdsim.errors import InputError, TraceError
 from fdsim.rng import stream
 from fdsim.trace import Network
@@ -142,6 +145,93 @@ def _networks(seen: Observed) -> Iterator[tuple[Network, float]]:
             on_cellular, cellular_s = next(cellular)
 
 
+def repeated_logs(path: str, until_s: float) -> str:
+    """Return a sentence about the logs of a file that end before a time and are repeated; empty if none is."""
+    rows = rows_of(path)
+    short = sum(row.end_s < until_s for row in rows)
+    if not short:
+        return ""
+    return f"{short} of the {len(rows)} logs in {path} are shorter than the run of {until_s / 86_400:.1f} days and are repeated"
+
+
+class LoggedCharge:
+    """The battery readings of one row, going round its span; a reading holds until the next one."""
+
+    #: Sums of times are rounded: a reading this little ahead has been taken.
+    AHEAD_S = 1e-6
+
+    def __init__(self, seen: Observed) -> None:
+        self._begin_s, self._span_s = seen.begin_s, seen.span_s
+        times_s, soc = seen.levels.T
+        # From the start of the log on, the first reading holds.
+        self._times_s = np.concatenate([[0.0], times_s[1:] - seen.begin_s])
+        self._soc = soc
+
+    def _place(self, t_s: float) -> tuple[int, int]:
+        """Return how often the log has gone round at a time, and which reading holds."""
+        rounds, at_s = divmod(t_s + self.AHEAD_S - self._begin_s, self._span_s)
+        return int(rounds), int(np.searchsorted(self._times_s, at_s, side="right")) - 1
+
+    def soc_at(self, t_s: float) -> float:
+        """Return the reading that holds at a time."""
+        return float(self._soc[self._place(t_s)[1]]) if t_s < math.inf else float(self._soc[-1])
+
+    def next_crossing(self, t_s: float, soc: float) -> float:
+        """Return the time of the next reading on the other side of a level; inf if there is none."""
+        rounds, index = self._place(t_s)
+        other_side = (self._soc < soc) != (self._soc[index] < soc)
+        ahead = np.flatnonzero(other_side)
+        if not len(ahead):
+            return math.inf
+        later = ahead[ahead > index]
+        if not len(later):
+            rounds += 1
+        return float(
+            self._begin_s + rounds * self._span_s + self._times_s[later[0] if len(later) else ahead[0]]
+        )
+
+
+@lru_cache(maxsize=4096)
+def _logged_charge(path: str, row: int, _changed_ns: int) -> LoggedCharge:
+    seen = _row(path, row)
+    if not len(seen.levels):
+        raise TraceError(
+            path, f"device {seen.name} has no battery readings", 'simulate its battery: kind = "tapered"'
+        )
+    return LoggedCharge(seen)
+
+
+class ReplayBattery(Battery):
+    """Replays a measured log's battery readings; what a device works at costs energy but moves no level."""
+
+    path: str = Field(
+        description="an availability file with battery readings, as `fdsim trace import` makes them"
+    )
+    assignment: Assignment = Field(default="random", description="which device replays which row")
+    row: NonNegativeInt | None = Field(default=None, description="replay this row on every device instead")
+    capacity_wh: float = Field(default=15.4, gt=0, le=200, description="energy of the full battery, Wh")
+
+    _exists = field_validator("path")(_checked_path)
+
+    def readings(self, client: int, seed: int) -> LoggedCharge:
+        """Return the readings of the device's row."""
+        rows = len(rows_of(self.path))
+        row = row_for(client, seed, rows, self.assignment) if self.row is None else self.row
+        return _logged_charge(self.path, row, Path(self.path).stat().st_mtime_ns)
+
+    def full_j(self, throughput_j: float) -> float:
+        """Return the capacity, which does not age here."""
+        return self.capacity_wh * WH_J
+
+    def after(self, charge_j: float, time_s: float, flow: Flow) -> float:
+        """Return the charge as it is: only readings move it."""
+        return charge_j
+
+    def time_to_level(self, charge_j: float, level_j: float, flow: Flow) -> float:
+        """Return inf: only readings move the charge."""
+        return 0.0 if charge_j == level_j else math.inf
+
+
 class ReplayUsage(Usage):
     """Replays a measured trace's screen and charger (or its availability, as idle and charging)."""
 
@@ -159,14 +249,14 @@ class ReplayUsage(Usage):
             update={"row": row_for(client, seed, len(rows_of(self.path)), self.assignment)}
         )
 
-    def screen(self, rng: np.random.Generator, charger: ChargerSpells) -> Iterator[Switch]:
+    def screen(self, rng: np.random.Generator, phone: Phone) -> Iterator[Switch]:
         """Yield on whenever the trace does not say that the device was idle."""
         seen = _row(self.path, self.row)
         idle = seen.during("available" if "available" in seen.states else "idle")
         for is_idle, length_s in wrapped(idle, seen.begin_s, seen.end_s):
             yield Switch(not is_idle, length_s)
 
-    def charger(self, rng: np.random.Generator) -> Iterator[Switch]:
+    def charger(self, rng: np.random.Generator, phone: Phone) -> Iterator[Switch]:
         """Yield in whenever the trace says that the device was charging."""
         seen = _row(self.path, self.row)
         charging = seen.during("available" if "available" in seen.states else "charging")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 from pydantic import BeforeValidator, Field
@@ -80,10 +80,18 @@ def part_of_day(t_s: float) -> tuple[int, float]:
     return PART_OF_HOUR[hour], t_s - of_day_s + _PART_END_S[hour]
 
 
-class Calm(NamedTuple):
-    """Off spells that start while something else is on are longer: by exp(`ln_factor`)."""
+class OnCharger(Protocol):
+    """Anything that may be on a charger."""
 
-    while_on: Iterator[Switch]
+    @property
+    def on_charger(self) -> bool:
+        """Whether it is."""
+
+
+class Calm(NamedTuple):
+    """Off spells that start while a device is on its charger are longer: by exp(`ln_factor`)."""
+
+    phone: OnCharger
     ln_factor: float
 
 
@@ -108,8 +116,6 @@ def alternate(
     yield Switch(is_on, t_s)
     # A named tuple made through its base costs a third of one made through its name.
     exp, make = math.exp, tuple.__new__
-    others, ln_factor, calm_until_s = (*calm, 0.0) if calm else (iter(()), 0.0, math.inf)
-    calmer = 0.0
     part, part_until_s = part_of_day(t_s)
     while True:
         for z in rng.standard_normal(BLOCK).tolist():
@@ -120,11 +126,8 @@ def alternate(
                 mean, sd = on_ln[part]
                 length_s = exp(mean + stretch + sd * z)
             else:
-                while calm_until_s <= t_s:
-                    is_calm, calm_s = next(others, (calmer != 0.0, math.inf))
-                    calmer = ln_factor if is_calm else 0.0
-                    calm_until_s += calm_s
                 mean, sd = off_ln[part]
+                calmer = calm.ln_factor if calm is not None and calm.phone.on_charger else 0.0
                 length_s = exp(mean - stretch + calmer + sd * z)
             t_s += length_s
             yield make(Switch, (is_on, length_s))

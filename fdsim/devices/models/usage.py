@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
 from fdsim.catalogue import Component
+from fdsim.devices.models.habits import Phone
 from fdsim.devices.models.spells import Calm, Lengths, Switch, alternate
 
 INF = math.inf
-
-
-ChargerSpells = Callable[[], Iterator[Switch]]
 
 
 class Usage(Component):
     """A usage model."""
 
     family: ClassVar[str] = "usage"
+    #: Whether the screen's spell is drawn anew at the moment at which the device goes on or off its charger.
+    screen_sees_charger: ClassVar[bool] = False
 
     top_up_soc: float = Field(
         default=0.0,
@@ -38,14 +38,14 @@ class Usage(Component):
         return self
 
     @abstractmethod
-    def screen(self, rng: np.random.Generator, charger: ChargerSpells) -> Iterator[Switch]:
+    def screen(self, rng: np.random.Generator, phone: Phone) -> Iterator[Switch]:
         """Yield spells of the screen from midnight of day 0; the last one lasts for ever if they end.
 
-        `charger()` gives this device's charger spells once more, for models whose screen depends on them.
+        A spell is asked for when it begins, and `phone` is the device at that moment.
         """
 
     @abstractmethod
-    def charger(self, rng: np.random.Generator) -> Iterator[Switch]:
+    def charger(self, rng: np.random.Generator, phone: Phone) -> Iterator[Switch]:
         """Yield spells of the charger from midnight of day 0; the last one lasts for ever if they end."""
 
 
@@ -54,11 +54,11 @@ class Unattended(Usage):
 
     plugged: bool = Field(True, description="whether the charger is plugged in, always or never")
 
-    def screen(self, rng: np.random.Generator, charger: ChargerSpells) -> Iterator[Switch]:
+    def screen(self, rng: np.random.Generator, phone: Phone) -> Iterator[Switch]:
         """Yield one spell: off for ever."""
         yield Switch(False, INF)
 
-    def charger(self, rng: np.random.Generator) -> Iterator[Switch]:
+    def charger(self, rng: np.random.Generator, phone: Phone) -> Iterator[Switch]:
         """Yield one spell: in, or out, for ever."""
         yield Switch(self.plugged, INF)
 
@@ -91,15 +91,13 @@ class Spells(Usage):
         default=0.0, ge=0, le=6, description="spread between devices of ln(on : off)"
     )
 
-    def screen(self, rng: np.random.Generator, charger: ChargerSpells) -> Iterator[Switch]:
+    def screen(self, rng: np.random.Generator, phone: Phone) -> Iterator[Switch]:
         """Alternate between looking and not looking."""
         tilt = self.screen_device_ln_sd * float(rng.standard_normal())
-        calm = (
-            Calm(charger(), math.log(self.plugged_calm_factor)) if self.plugged_calm_factor != 1.0 else None
-        )
+        calm = Calm(phone, math.log(self.plugged_calm_factor)) if self.plugged_calm_factor != 1.0 else None
         return alternate(self.screen_on, self.screen_off, rng, tilt=tilt, calm=calm)
 
-    def charger(self, rng: np.random.Generator) -> Iterator[Switch]:
+    def charger(self, rng: np.random.Generator, phone: Phone) -> Iterator[Switch]:
         """Alternate between plugged in and not."""
         tilt = self.charge_device_ln_sd * float(rng.standard_normal())
         return alternate(self.charge_on, self.charge_off, rng, tilt=tilt)

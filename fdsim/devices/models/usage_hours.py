@@ -9,8 +9,9 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
+from fdsim.devices.models.habits import Phone
 from fdsim.devices.models.spells import BLOCK, DAY_S, HOUR_S, PART_OF_HOUR, Lengths, Switch, normals
-from fdsim.devices.models.usage import ChargerSpells, Usage
+from fdsim.devices.models.usage import Usage
 
 Frac = Annotated[float, Field(ge=0, lt=1)]
 ByHour = Annotated[tuple[float, ...], Field(min_length=24, max_length=24)]
@@ -69,7 +70,7 @@ class Hourly(Usage):
         if min(self.plug_in_weight) < 0 or sum(self.plug_in_weight) <= 0:
             raise ValueError("plug_in_weight must not be negative, and some hour must have a weight")
 
-    def screen(self, rng: np.random.Generator, charger: ChargerSpells) -> Iterator[Switch]:
+    def screen(self, rng: np.random.Generator, phone: Phone) -> Iterator[Switch]:
         """Yield sessions of lognormal length, begun at the rate that gives each hour its fraction."""
         means = [self.screen_session.mean_s(part) for part in range(4)]
         mean_s = sum(means) / 4
@@ -77,7 +78,7 @@ class Hourly(Usage):
         starts = tuple(frac / (1.0 - frac) * HOUR_S / mean_s for frac in self.screen_on_frac)
         return _sessions(starts, self.screen_session, rng)
 
-    def charger(self, rng: np.random.Generator) -> Iterator[Switch]:
+    def charger(self, rng: np.random.Generator, phone: Phone) -> Iterator[Switch]:
         """Yield sessions of lognormal length, begun in the hours people plug in."""
         total = sum(self.plug_in_weight)
         starts = tuple(self.plug_ins_per_day * weight / total for weight in self.plug_in_weight)
@@ -107,9 +108,9 @@ class Nightly(Hourly):
     unplug_hour: float = Field(default=7.0, ge=3, lt=12, description="mean hour of unplugging, next morning")
     unplug_sd_h: float = Field(default=1.0, ge=0, le=2, description="its standard deviation, h")
 
-    def charger(self, rng: np.random.Generator) -> Iterator[Switch]:
+    def charger(self, rng: np.random.Generator, phone: Phone) -> Iterator[Switch]:
         """Yield spells that are in from evening to morning, and now and then by day."""
-        by_day = super().charger(rng)
+        by_day = super().charger(rng, phone)
         return self._nights(rng, by_day) if rng.random() < self.nightly_frac else by_day
 
     def _nights(self, rng: np.random.Generator, by_day: Iterator[Switch]) -> Iterator[Switch]:

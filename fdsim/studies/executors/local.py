@@ -17,15 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import fdsim
-from fdsim.distributed.cluster import usable_cores
+from fdsim.distributed.cluster import usable_cores, worker_environment
 from fdsim.errors import InputError
 from fdsim.studies.executors.base import Advanced, Ended, Event, Failed, Started
 from fdsim.studies.trial import TrialJob
 
-#: Where the package itself is, should no entry of the path lead there.
-_FDSIM_IN = str(Path(fdsim.__file__).resolve().parent.parent)
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _GRACE_S = 5.0
 _LOG_LINES_SHOWN = 3
 
@@ -135,9 +131,7 @@ class LocalExecutor:
     def _start(self, slot: int) -> _Worker:
         self._logs.mkdir(parents=True, exist_ok=True)
         log = self._logs / f"worker-{slot}.log"
-        environment = {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, str(self._choices.threads_per_run))}
-        # The worker imports what this process can, fdsim included, however it came to be on the path.
-        environment["PYTHONPATH"] = os.pathsep.join([*(path or os.getcwd() for path in sys.path), _FDSIM_IN])
+        environment = worker_environment(threads=self._choices.threads_per_run)
         if self._choices.gpus:
             environment["CUDA_VISIBLE_DEVICES"] = self._choices.gpus[slot % len(self._choices.gpus)]
         with open(log, "ab") as errors:

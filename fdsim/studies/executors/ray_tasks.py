@@ -59,6 +59,7 @@ class TrialResult:
 
 def make_trace_bytes(job: TrialJob, examples: Examples) -> bytes:
     """Simulate the trace of a trial and return its file."""
+    from fdsim.distributed.fleet import FleetSpread
     from fdsim.pipeline import simulate_trace
     from fdsim.prepare import prepare
     from fdsim.telemetry.callback import Callback
@@ -66,7 +67,7 @@ def make_trace_bytes(job: TrialJob, examples: Examples) -> bytes:
     prepared = prepare(_scenario(job, examples))
     with tempfile.TemporaryDirectory(prefix="fdsim-trace-") as folder:
         path = Path(folder) / "trace.parquet"
-        simulate_trace(prepared, path, Callback())
+        simulate_trace(prepared, path, Callback(), fleet=FleetSpread(job.threads))
         return path.read_bytes()
 
 

@@ -66,7 +66,8 @@ def _listen(jobs: queue.SimpleQueue[dict[str, Any] | None], stop: _Stop) -> None
 
 
 def _work(message: dict[str, Any], answers: TextIO) -> None:
-    job = TrialJob(**{**message, "import_from": tuple(message["import_from"])})
+    lists = ("import_from", "callbacks")
+    job = TrialJob(**{**message, **{name: tuple(message[name]) for name in lists}})
 
     def answer(**about: Any) -> None:
         print(json.dumps({"trial": job.trial, **about}), file=answers)

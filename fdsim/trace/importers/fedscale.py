@@ -2,7 +2,8 @@
 
 Pickle: {id: {"active": [s…], "inactive": [s…], "finish_time": span, …}}, where active[i]..inactive[i] are
 intervals. JSON: {id: {"avl_events_2_state": [[t_s, "AVL_TRAIN" | "UN_AVL"], …], …}}; its first 300 s are
-artificially available for every device and are left out.
+artificially available for every device and are left out. Intervals at most a second apart,
+the resolution of the clock, are one session and are joined.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ import numpy as np
 from fdsim.errors import TraceError
 from fdsim.trace.availability import Observed, observe
 from fdsim.trace.importers.safe_pickle import load_plain_pickle
+from fdsim.trace.intervals import checked, joined
 
 #: The start of the JSON form in which every device is made available, whatever it was.
 WARM_UP_S = 300.0
+#: Sessions with no longer a pause than this are one.
+TOUCHING_S = 1.0
 _STATES = {"AVL_TRAIN": True, "AVL_EVAL": False, "UN_AVL": False}
 
 
@@ -62,7 +66,8 @@ def _from_intervals(name: str, entry: Any, place: str) -> Observed:
     # Logs may run on past the span; the last interval is cut there.
     ends = np.minimum(inactive, span_s)
     intervals = np.column_stack([active, ends])[active < span_s]
-    return observe(name, (0.0, span_s), {"available": intervals}, place)
+    available = joined(checked(intervals, f"{place}, available"), gap_s=TOUCHING_S)
+    return observe(name, (0.0, span_s), {"available": available}, place)
 
 
 def _from_events(name: str, entry: Any, place: str) -> Observed:
@@ -92,5 +97,5 @@ def _from_events(name: str, entry: Any, place: str) -> Observed:
     days = max(1.0, np.ceil(end_s / 86_400.0))
     if since_s is not None:
         intervals.append((since_s, days * 86_400.0))
-    found = np.array([i for i in intervals if i[1] > i[0]]).reshape(-1, 2)
+    found = joined(np.array([i for i in intervals if i[1] > i[0]]).reshape(-1, 2), gap_s=TOUCHING_S)
     return observe(name, (WARM_UP_S, days * 86_400.0), {"available": found}, place)

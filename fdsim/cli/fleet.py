@@ -1,0 +1,163 @@
+"""`fdsim fleet …`: fit a device profile to logs of real phones, and check any profile against them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from fdsim.devices.fitting.goodness import Row
+    from fdsim.devices.fitting.statistics import PhoneRecord
+    from fdsim.trace.availability import Observed
+
+app = typer.Typer(help="Fit device profiles to logs, and check them.", no_args_is_help=True)
+
+LogFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="TRACE", help="A log: an imported availability file, FLASH JSON, FedScale or interval CSV."
+    ),
+]
+SilentScreen = Annotated[
+    float,
+    typer.Option(
+        "--silent-screen-s",
+        min=0,
+        help="FLASH: screens count as off in silences of the log longer than this; 0 takes the log as it is.",
+    ),
+]
+Page = Annotated[Path | None, typer.Option("--page", metavar="F.html", help="Also write a page of pictures.")]
+
+
+@app.command()
+def fit(
+    trace: LogFile,
+    out: Annotated[Path, typer.Option("--out", metavar="PROFILE.toml", help="Where to write the profile.")],
+    like: Annotated[
+        str, typer.Option("--like", help="The profile whose fields hold where logs say nothing.")
+    ] = "budget_phone",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Decides which phones are for testing.")] = 0,
+    turns: Annotated[int, typer.Option("--turns", min=1, help="Fleets simulated for the calibration.")] = 20,
+    devices: Annotated[
+        int, typer.Option("--devices", min=10, help="Phones in each of them, and of the report.")
+    ] = 400,
+    silent_screen_s: SilentScreen = 0.0,
+    page: Page = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing profile.")] = False,
+) -> None:
+    """Fit a profile to half of the phones of a log, and report how good it is on the other half."""
+    from fdsim.devices.config.profiles import profile
+    from fdsim.devices.fitting.calibrate import Plan
+    from fdsim.devices.fitting.fit import fit as fit_profile
+    from fdsim.devices.fitting.profile_file import profile_text
+    from fdsim.errors import ScenarioError
+    from fdsim.files import write_whole
+
+    if out.suffix != ".toml":
+        raise ScenarioError(
+            "--out", f"'{out}' does not end in .toml", "a scenario knows a profile file by it"
+        )
+    if out.exists() and not force:
+        raise ScenarioError("--out", f"'{out}' already exists", "choose another name, or give --force")
+    profile(like)
+    phones = _read(trace, silent_screen_s)
+    found = fit_profile(
+        phones, str(trace), like=like, seed=seed, plan=Plan(devices=devices, turns=turns), on_turn=_tell
+    )
+    about = f"Fitted to {found.fitted_to} of the {len(phones)} devices of {trace.name}"
+    write_whole(out, profile_text(found.profile, about, source=f"fitted to {trace.name} [D]").encode())
+    title = f"{out.name}, on {len(found.test)} phones of {trace.name} that it was not fitted to"
+    _report(title, found.rows, (found.test, found.simulated), out, page)
+    typer.echo(f'{out}: use it with [[fleet]] profile = "{out}"')
+
+
+@app.command()
+def check(
+    profile: Annotated[
+        str, typer.Argument(metavar="PROFILE", help="The name of a profile, or a file that `fit` wrote.")
+    ],
+    trace: LogFile,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="F.parquet", help="Also write the table here.")
+    ] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Simulated fleets.")] = 3,
+    devices: Annotated[int, typer.Option("--devices", min=10, help="Phones in each of them.")] = 500,
+    silent_screen_s: SilentScreen = 0.0,
+    page: Page = None,
+) -> None:
+    """Compare a profile with all phones of a log, statistic by statistic."""
+    from fdsim.devices.config.profiles import profile as look_up
+    from fdsim.devices.fitting.estimate import check_phones
+    from fdsim.devices.fitting.fit import compare, is_available_only
+    from fdsim.devices.fitting.statistics import record
+
+    look_up(profile)
+    phones = _read(trace, silent_screen_s)
+    check_phones(phones, str(trace))
+    real = [record(phone) for phone in phones]
+    rows, fleets = compare(
+        {"profile": profile},
+        real,
+        available=is_available_only(phones),
+        devices=devices,
+        seeds=tuple(range(1, seeds + 1)),
+    )
+    _report(f"{profile}, on the {len(real)} phones of {trace.name}", rows, (real, fleets[0]), out, page)
+
+
+def _read(trace: Path, silent_screen_s: float) -> list[Observed]:
+    from fdsim.errors import TraceError
+    from fdsim.trace.availability import is_availability, read_availability
+    from fdsim.trace.importers.fedscale import read_fedscale
+    from fdsim.trace.importers.flash import read_flash
+    from fdsim.trace.importers.interval_csv import read_interval_csv
+
+    if not trace.is_file():
+        raise TraceError(str(trace), "there is no such file")
+    if is_availability(trace):
+        return read_availability(trace)
+    if trace.suffix == ".csv":
+        return read_interval_csv(trace)
+    if trace.suffix == ".json" and "avl_events" not in trace.read_text(encoding="utf-8", errors="replace"):
+        return read_flash(trace, silent_screen_s=silent_screen_s)
+    return read_fedscale(trace)
+
+
+def _tell(turn: int, _found: Mapping[str, float]) -> None:
+    typer.echo(f"calibration, turn {turn + 1}", err=True)
+
+
+def _report(
+    title: str,
+    rows: Sequence[Row],
+    phones: tuple[Sequence[PhoneRecord], Sequence[PhoneRecord]],
+    out: Path | None,
+    page: Path | None,
+) -> None:
+    import pyarrow.parquet as pq
+    from rich.table import Table
+
+    from fdsim.cli.console import PlainConsole
+    from fdsim.devices.fitting.goodness import as_table
+    from fdsim.devices.fitting.picture import page as picture_page
+    from fdsim.files import UnfinishedFile, write_whole
+
+    table = Table("statistic", title=title, title_justify="left")
+    for column in ("real", "90 % interval", "simulated", "good"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        cells: list[Any] = [f"{row.real:.3g}", f"{row.low:.3g}–{row.high:.3g}", f"{row.simulated:.3g}"]
+        table.add_row(row.statistic, *cells, "yes" if row.good else "no")
+    PlainConsole().print(table)
+    typer.echo(f"{sum(row.good for row in rows)} of {len(rows)} statistics are good")
+    if out is not None:
+        path = out.with_suffix(".parquet")
+        with UnfinishedFile(path) as waiting:
+            pq.write_table(as_table(rows), waiting, compression="zstd")
+        typer.echo(f"{path}: the table")
+    if page is not None:
+        write_whole(page, picture_page(title, rows, *phones).encode())
+        typer.echo(f"{page}: pictures")

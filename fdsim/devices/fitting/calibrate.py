@@ -1,0 +1,143 @@
+"""The method of simulated moments: move a few parameters until a simulated fleet has the statistics of the phones.
+
+Every parameter that is moved has one statistic of its own that it moves most. In turn a fleet is simulated, always with
+the same random numbers, and each parameter takes a step in proportion to what its statistic lacks; steps shrink. This
+is stochastic approximation after Robbins and Monro with a diagonal gain, and needs no derivatives of a noisy function.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fdsim.devices.config.fleet import DeviceGroup
+from fdsim.devices.fitting.fleet_log import as_available, fleet_log
+from fdsim.devices.fitting.statistics import PhoneRecord, pooled, record, statistics
+
+Table = dict[str, Any]
+#: Called after each turn with its number and the statistics of the simulated fleet.
+OnTurn = Callable[[int, Mapping[str, float]], None]
+#: Seeds of the fleets that parameters are tuned on; never those of a report.
+TUNING_SEED = 90_001
+
+
+class Plan(NamedTuple):
+    """How much is simulated for a fit."""
+
+    devices: int = 400
+    days: float = 5.0
+    turns: int = 20
+    seed: int = TUNING_SEED
+
+
+class Knob(NamedTuple):
+    """A parameter, the statistic that it is moved by, and how."""
+
+    statistic: str
+    keys: tuple[str, ...]
+    """Dotted keys of the parameter, or of several that move together."""
+    gain: float
+    """Step of ln(parameter) per step of ln(statistic), or of its ln odds."""
+    low: float
+    high: float
+    scale: str = "ln"
+    """Whether the statistic is compared by its logarithm or, if it is a share, by its ln odds."""
+    additive: bool = False
+    """Whether the parameter itself is moved, not its logarithm."""
+
+
+CHARGING = (
+    Knob("plug-ins a day", ("usage.plug_in_per_hour",), 0.9, 1e-3, 20.0),
+    Knob("charging", ("usage.charge.median_s",), 0.7, 30.0, 40_000.0, "odds"),
+)
+ALL = (
+    *CHARGING,
+    Knob("plug-in level, median", ("usage.spare_frac",), 0.6, 0.01, 1.0),
+    Knob("soc median", ("power.idle_w", "power.screen_w"), -0.4, 0.03, 4.0),
+    Knob("full battery", ("battery.floor_frac",), 0.4, 0.1, 1.0),
+    Knob("P(idle | not charging)", ("usage.screen_on.median_s",), -0.05, 1.0, 3600.0, "odds"),
+    Knob("P(idle | not charging)", ("usage.left_on_frac",), -1.5, 1e-4, 0.06, "odds"),
+    Knob("P(idle | charging)", ("usage.plugged_on_factor",), -1.0, 0.1, 20.0, "odds"),
+    Knob("leaves within 120 s", ("usage.plugged_calm_factor", "usage.plugged_on_factor"), -0.7, 0.1, 30.0),
+    Knob("screen sessions a day", ("usage.screen_off.median_s",), -0.9, 1.0, 3600.0),
+    Knob("wifi", ("connectivity.wifi_on.median_s",), 0.8, 10.0, 80_000.0, "odds"),
+    Knob("cellular", ("connectivity.cellular_frac",), 0.8, 0.01, 0.99, "odds"),
+    Knob("joint lift", ("habits.shared_frac",), 0.6, 0.0, 0.9, additive=True),
+    Knob("never available", ("connectivity.no_wifi_frac",), 0.1, 0.0, 0.6, "odds", additive=True),
+    Knob("fullest : emptiest hour", ("habits.own_sd_h",), -0.6, 0.3, 5.0),
+)
+
+
+def simulated(profile: Table, plan: Plan, *, available: bool) -> list[PhoneRecord]:
+    """The records of a simulated fleet of a profile."""
+    group = DeviceGroup.model_validate({**profile, "count": plan.devices})
+    logs = fleet_log(group, plan.seed, days=plan.days)
+    return [record(as_available(log) if available else log) for log in logs]
+
+
+def moments(phones: list[PhoneRecord]) -> dict[str, float]:
+    """The statistics that parameters are tuned by."""
+    soc = pooled(phones, "soc")
+    return {**statistics(phones), "soc median": float(np.median(soc)) if len(soc) else float("nan")}
+
+
+def calibrate(
+    profile: Table,
+    target: Mapping[str, float],
+    plan: Plan | None = None,
+    *,
+    available: bool = False,
+    on_turn: OnTurn | None = None,
+) -> Table:
+    """Return the profile with its parameters moved until a simulated fleet meets the target's statistics."""
+    profile, plan = copy.deepcopy(profile), plan or Plan()
+    knobs = [k for k in (CHARGING if available else ALL) if math.isfinite(target.get(k.statistic, math.nan))]
+    for turn in range(plan.turns):
+        found = moments(simulated(profile, plan._replace(seed=plan.seed + turn), available=available))
+        if on_turn is not None:
+            on_turn(turn, found)
+        gain = 1.0 if turn < plan.turns // 2 else 1.0 / (turn - plan.turns // 2 + 1)
+        for knob in knobs:
+            lack = _lack(target[knob.statistic], found[knob.statistic], knob.scale)
+            for key in knob.keys:
+                _move(profile, key, knob, gain * knob.gain * lack)
+    return profile
+
+
+def _lack(target: float, found: float, scale: str) -> float:
+    if not math.isfinite(found):
+        return 0.0
+    if scale == "odds":
+        lack = _ln_odds(target) - _ln_odds(found)
+    else:
+        lack = math.log(max(target, 1e-3)) - math.log(max(found, 1e-3))
+    # One noisy turn must not throw a parameter far away.
+    return max(-1.0, min(1.0, lack))
+
+
+def _ln_odds(share: float) -> float:
+    share = min(0.999, max(0.001, share))
+    return math.log(share / (1.0 - share))
+
+
+def _move(profile: Table, key: str, knob: Knob, step: float) -> None:
+    *path, last = key.split(".")
+    table = profile
+    for word in path:
+        table = table.setdefault(word, {})
+    value = table.get(last)
+    if value is None:
+        return
+    if isinstance(value, list):
+        table[last] = [_moved(v, knob, step) for v in value]
+    else:
+        table[last] = _moved(value, knob, step)
+
+
+def _moved(value: float, knob: Knob, step: float) -> float:
+    moved = value + step if knob.additive else value * math.exp(step)
+    return float(f"{min(knob.high, max(knob.low, moved)):.4g}")

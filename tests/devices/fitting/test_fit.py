@@ -1,0 +1,132 @@
+"""Statistics, estimates and reports of a fit: right on fleets whose truth is known, and clear about bad input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from fdsim.cli.fleet import app
+from fdsim.devices.config.fleet import DeviceGroup
+from fdsim.devices.config.profiles import profile
+from fdsim.devices.fitting.calibrate import Plan
+from fdsim.devices.fitting.estimate import halves
+from fdsim.devices.fitting.fit import fit
+from fdsim.devices.fitting.fleet_log import fleet_log
+from fdsim.devices.fitting.goodness import Row, goodness
+from fdsim.devices.fitting.statistics import ks_distance, record, statistics
+from fdsim.errors import ScenarioError, TraceError
+from fdsim.rng import stream
+from fdsim.trace.availability import Observed, observe, write_availability
+
+HOUR = 3600.0
+
+
+def phone(name: str = "a", **states: list[list[float]]) -> Observed:
+    """A phone observed for two days; hours of each state."""
+    found = {state: np.array(hours).reshape(-1, 2) * HOUR for state, hours in states.items()}
+    levels = np.array([[0.0, 0.5], [10 * HOUR, 0.2], [12 * HOUR, 1.0]])
+    return observe(name, (0.0, 48 * HOUR), found, name, levels=levels)
+
+
+def test_statistics_of_a_phone_by_hand() -> None:
+    """Two days: charging 10–12 h and 34–36 h (interrupted for a minute), idle 0–11 h and 24–35 h, Wi-Fi the first day."""
+    seen = phone(
+        charging=[[10, 12], [34, 35], [35 + 1 / 60, 36]],
+        idle=[[0, 11], [24, 35]],
+        wifi=[[0, 24]],
+        cellular=[],
+    )
+    found = statistics([record(seen)])
+    on = (4 - 1 / 60) / 48
+    assert found["charging"] == pytest.approx(on)
+    assert found["plug-ins a day"] == 1.0
+    assert found["plug-in level, median"] == pytest.approx(0.6)
+    assert found["full battery"] == pytest.approx(36 / 48)
+    assert found["screen sessions a day"] == 1.0
+    assert found["P(idle | charging)"] == pytest.approx(2 / (4 - 1 / 60))
+    assert found["availability"] == pytest.approx(1 / 48)
+    assert found["joint lift"] == pytest.approx((1 / 48) / (on * (22 / 48) * 0.5))
+    assert found["leaves within 1200 s"] == pytest.approx(1200 / 3600)
+
+
+def test_ks_distance() -> None:
+    assert ks_distance(np.arange(10.0), np.arange(10.0)) == 0.0
+    assert ks_distance(np.zeros(5), np.ones(5)) == 1.0
+    assert ks_distance(np.array([1.0, 2.0]), np.array([2.0, 3.0])) == 0.5
+
+
+def test_a_fleet_fits_itself_and_not_another() -> None:
+    fleet = {
+        name: [
+            record(log)
+            for log in fleet_log(DeviceGroup.model_validate({"profile": name, "count": 40}), 3, days=3)
+        ]
+        for name in ("flash2020", "us_nightly")
+    }
+    own = goodness(fleet["flash2020"], [fleet["flash2020"]], stream(1), resamples=40)
+    assert all(row.good for row in own if row.statistic != "fullest : emptiest hour")
+    other = goodness(fleet["flash2020"], [fleet["us_nightly"]], stream(1), resamples=40)
+    assert sum(not row.good for row in other) > 8
+    assert isinstance(own[0], Row)
+
+
+def test_halves_are_disjoint_and_alike() -> None:
+    group = DeviceGroup.model_validate({"profile": "flash2020", "count": 30})
+    logs = fleet_log(group, 4, days=2)
+    fitting, test = halves(logs, stream(2))
+    assert sorted(fitting + test) == list(range(30))
+    assert halves(logs, stream(2)) == (fitting, test)
+    share = [statistics([record(logs[i]) for i in half])["charging"] for half in (fitting, test)]
+    assert share[0] == pytest.approx(share[1], rel=0.35)
+
+
+@pytest.mark.parametrize(
+    ("phones", "problem"),
+    [
+        ([phone(charging=[[1, 2]], idle=[[1, 2]], wifi=[[1, 2]])] * 4, "4 phones are too few"),
+        ([phone(charging=[], idle=[[1, 2]], wifi=[[1, 2]])] * 12, "no phone was ever charging"),
+        ([phone(charging=[[1, 2]], idle=[], wifi=[[1, 2]])] * 12, "ever idle: the series is constant"),
+        (
+            [phone(charging=[[0, 48]], idle=[[1, 2]], wifi=[[1, 2]])] * 12,
+            "always charging: the series is constant",
+        ),
+    ],
+)
+def test_logs_that_cannot_be_fitted_are_refused(phones: list[Observed], problem: str) -> None:
+    with pytest.raises(TraceError, match=problem):
+        fit(phones, "here", plan=Plan(devices=10, turns=1))
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"), [("a,wifi,nan,5", "not an interval"), ("a,wifi,-5,5", "not an interval")]
+)
+def test_nan_and_negative_times_are_refused(row: str, problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(f"device,state,start_s,end_s\n{row}\n")
+    with pytest.raises(TraceError, match=problem):
+        CliRunner().invoke(app, ["check", "flash2020", str(path)], catch_exceptions=False)
+
+
+def test_fit_writes_a_profile_that_a_fleet_can_name(tmp_path: Path) -> None:
+    logs = fleet_log(DeviceGroup.model_validate({"profile": "flash2020", "count": 24}), 5, days=3)
+    trace, out, page = tmp_path / "log.parquet", tmp_path / "mine.toml", tmp_path / "mine.html"
+    write_availability(trace, logs, "test")
+    small = ["--turns", "1", "--devices", "12", "--page", str(page)]
+    result = CliRunner().invoke(app, ["fit", str(trace), "--out", str(out), *small], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "statistics are good" in result.output
+    assert {"statistic", "real", "low", "high", "simulated", "good"} == set(
+        pq.read_table(out.with_suffix(".parquet")).column_names
+    )
+    assert "<svg" in page.read_text()
+    assert profile(str(out))["usage"]["kind"] == "habits"
+    group = DeviceGroup.model_validate({"profile": str(out), "count": 2})
+    assert len(fleet_log(group, 1, days=1)) == 2
+    with pytest.raises(ScenarioError, match="already exists"):
+        CliRunner().invoke(app, ["fit", str(trace), "--out", str(out)], catch_exceptions=False)
+    with pytest.raises(ScenarioError, match="no file"):
+        profile(str(tmp_path / "none.toml"))

@@ -1,0 +1,143 @@
+"""Owners, charging by need and habit, and places: what they do, and that they keep their contracts."""
+
+from __future__ import annotations
+
+import math
+from itertools import islice
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from fdsim.devices.models.habits import Habits, Owner
+from fdsim.devices.models.places import Places
+from fdsim.devices.models.spells import DAY_S, HOUR_S, Lengths
+from fdsim.devices.models.usage_habits import HabitUsage
+from fdsim.rng import stream
+from fdsim.testing import StillPhone, check_connectivity, check_usage
+from fdsim.trace import Network
+
+STRICT = Habits(
+    own_sd_h=0, day_sd_h=0, weekend_later_h=0, out_weekday_frac=1, out_weekend_frac=0, out_ln_sd=0
+)
+
+
+def test_a_day_of_an_owner_without_whims() -> None:
+    """Up at 7, out 9 to 17:30 with half an hour on the way, asleep at midnight; home on Saturday, day 5."""
+    owner = Owner(STRICT, stream(1))
+    at = {hour: owner.at(hour * HOUR_S) for hour in (3, 8, 9.25, 12, 17.25, 18, 24.5, 5 * 24 + 12)}
+    assert [(s.place, s.asleep) for s in at.values()] == [
+        ("home", True),
+        ("home", False),
+        ("way", False),
+        ("work", False),
+        ("way", False),
+        ("home", False),
+        ("home", True),
+        ("home", False),
+    ]
+    assert at[3].until_s == 7 * HOUR_S
+
+
+def test_owners_have_hours_of_their_own_that_come_back() -> None:
+    """Hours of getting up differ more between owners than from day to day."""
+    habits = Habits(own_sd_h=2.0, day_sd_h=0.3, weekend_later_h=0.0)
+    rises = []
+    for client in range(60):
+        owner = Owner(habits, stream(2, client))
+        mine = []
+        for t_s in np.arange(0, 5 * DAY_S, 600.0):
+            now = owner.at(float(t_s))
+            if now.asleep and now.until_s not in mine:
+                mine.append(now.until_s)
+        rises.append([(t_s / HOUR_S) % 24 for t_s in mine[1:5]])
+    within = np.mean([np.std(r) for r in rises])
+    between = np.std([np.mean(r) for r in rises])
+    assert within < 0.6 < 1.2 < between
+
+
+def test_the_need_falls_from_one_to_what_is_spared() -> None:
+    usage = HabitUsage(need_soc=0.2, ease_soc=0.6, spare_frac=0.5)
+    assert [usage.need(soc) for soc in (0.0, 0.2, 0.4, 0.6, 1.0)] == pytest.approx([1, 1, 0.75, 0.5, 0.5])
+
+
+def test_an_empty_battery_is_plugged_in_more_often() -> None:
+    usage = HabitUsage(spare_frac=0.1, nightly_frac=0.0, charge=Lengths(median_s=60.0))
+
+    def plug_ins(soc: float) -> int:
+        phone = SimpleNamespace(t_s=0.0, soc=soc, on_charger=False, screen_on=True)
+        phone.owner = Owner(Habits(), stream(3, "owner"))
+        return sum(on for on, _ in islice(usage.charger(stream(3), phone), 2000))
+
+    assert plug_ins(0.05) > 3 * plug_ins(0.9)
+
+
+def test_nightly_owners_charge_from_bed_to_breakfast() -> None:
+    usage = HabitUsage(nightly_frac=1.0, nightly_keep_frac=1.0, plug_in_per_hour=(0.0,) * 24)
+    phone = StillPhone()
+    phone.owner = Owner(STRICT, stream(1))
+    t_s, found = 0.0, []
+    for on, length_s in islice(usage.charger(stream(4), phone), 40):
+        if on:
+            found.append((t_s / HOUR_S % 24, (t_s + length_s) / HOUR_S % 24))
+        t_s += length_s
+    assert found[0] == pytest.approx((0, 7))
+    assert all(pair == pytest.approx((0, 7)) for pair in found[1:5])
+
+
+def test_plugging_in_lights_the_screen_for_a_glance_and_unplugging_for_use() -> None:
+    usage = HabitUsage(glance_s=15.0)
+    phone = StillPhone()
+    spells = usage.screen(stream(5), phone)
+    next(spells)
+    glances = []
+    for step in range(1, 201):
+        phone.t_s, phone.on_charger = 1000.0 * step, bool(step % 2)
+        on, length_s = next(spells)
+        assert on
+        if phone.on_charger:
+            glances.append(math.log(length_s / 15.0))
+    assert abs(np.mean(glances)) < 0.3
+    assert np.std(glances) == pytest.approx(1.0, abs=0.2)
+
+
+def test_places_decide_about_the_wifi() -> None:
+    link = Places(home_effect=3.0, way_effect=-20.0, work_effect=-3.0, roam_frac=0.0)
+    on = dict.fromkeys(("home", "way", "work"), 0.0)
+    total = dict(on)
+    for client in range(20):
+        phone, looks = StillPhone(), Owner(STRICT, stream(6, client))
+        phone.owner = Owner(STRICT, stream(6, client))
+        t_s = 0.0
+        for spell in islice(link.follow(stream(7, client), phone), 60):
+            place = looks.at(t_s).place
+            total[place] += spell.length_s
+            on[place] += spell.length_s * (spell.network is Network.wifi)
+            t_s += spell.length_s
+    share = {place: on[place] / total[place] for place in on}
+    assert share["home"] > 0.8 > 0.3 > share["work"] > share["way"]
+    assert share["way"] < 0.01
+
+
+def test_shared_leanings_correlate() -> None:
+    def pair(client: int, shared: float) -> tuple[float, float]:
+        owner = Owner(Habits(shared_frac=shared), stream(8, client))
+        rng = stream(9, client)
+        return owner.leaning(rng), owner.leaning(rng)
+
+    for shared, expected in ((0.0, 0.0), (0.8, 0.64)):
+        found = np.corrcoef(np.array([pair(client, shared) for client in range(800)]).T)[0, 1]
+        assert found == pytest.approx(expected, abs=0.1)
+
+
+def test_contracts() -> None:
+    check_usage(HabitUsage())
+    check_connectivity(Places())
+
+
+def test_impossible_habits_are_refused() -> None:
+    with pytest.raises(ValidationError, match="ease_soc"):
+        HabitUsage(need_soc=0.5, ease_soc=0.4)
+    with pytest.raises(ValidationError, match="negative"):
+        HabitUsage(plug_in_per_hour=(-1.0,) * 24)
