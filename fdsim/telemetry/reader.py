@@ -72,6 +72,10 @@ class Run:
                 yield f"run.json has {key} {facts[key]!r}, scenario.toml {tables.get(key)!r}"
         if self._trace_doubtful(facts):
             yield "trace.parquet is not the trace that the run used"
+        # Where results are kept elsewhere, the event log is with the models.
+        lost = not (self.path / "events.parquet").is_file() and (self.path / MODELS).is_dir()
+        if facts.get("events_hash") and lost:
+            yield "events.parquet is missing"
         for label, about in facts["strategies"].items():
             for table in _TABLES_OF_A_STRATEGY:
                 if self._table_doubtful(table, label, about, facts):

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from warm_server import Server
@@ -17,21 +18,7 @@ from whole_runs import readable, same_run
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="preloads a library of Linux")
 
 #: Two strategies, a checkpoint, a snapshot, an event log: every kind of file that a run has.
-RUN = {"options": {"rounds": 3, "checkpoints": 2}}
-
-
-@pytest.fixture(scope="module")
-def failing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A warm process under which the n-th call that changes the disk can fail."""
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler to make the failing disk with")
-    library = tmp_path_factory.mktemp("library") / "failing_disk.so"
-    source = Path(__file__).with_name("failing_disk.c")
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True)
-    started = Server(library)
-    yield started
-    started.close()
+RUN: dict[str, Any] = {"options": {"rounds": 3, "checkpoints": 2}}
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +31,18 @@ def reference(failing: Server, tmp_path_factory: pytest.TempPathFactory) -> tupl
     return folder, int(told["calls"])
 
 
-def _fail(
-    number: int, error: int, stays: bool, folder: Path, failing: Server, reference: Path
+def fail_at(
+    number: int,
+    error: int,
+    stays: bool,
+    folder: Path,
+    failing: Server,
+    reference: Path,
+    **job: Any,
 ) -> tuple[str, bool]:
     """Let a run's n-th call fail, and all later ones too if the fault `stays`; then resume it. Return what it was."""
     shutil.rmtree(folder, ignore_errors=True)
-    told = failing.do("run", folder, fault=[number, error, int(stays)], **RUN)
+    told = failing.do("run", folder, fault=[number, error, int(stays)], **job)
     assert told["failed"], f"call {number} was never made"
     # A call that only tidies up may fail unnoticed; all else ends the run with an error of ours that names the reason.
     assert told["code"] in (0, 1), f"call {number} ({told['failed']}): {told['said']}"
@@ -60,15 +53,10 @@ def _fail(
         )
     if folder.exists():
         readable(folder)
-    again = failing.do("run", folder, **RUN)
+    again = failing.do("run", folder, **job)
     assert again["code"] == 0, f"resumed after call {number} ({told['failed']}): {again['said']}"
     same_run(folder, reference)
     return str(told["failed"]), told["code"] == 0
-
-
-def test_a_few_calls_that_fail(failing: Server, reference: tuple[Path, int], tmp_path: Path) -> None:
-    for part, (error, stays) in enumerate([(errno.ENOSPC, True), (errno.EIO, False), (errno.ENOSPC, False)]):
-        _fail(40 + part * reference[1] // 3, error, stays, tmp_path / "run", failing, reference[0])
 
 
 @pytest.mark.reliability
@@ -79,7 +67,7 @@ def test_every_call_that_changes_the_disk_fails_once(
 ) -> None:
     found, unnoticed, whole = Counter[str](), Counter[str](), reference[1]
     for number in range(1 + part, whole + 1, 4):
-        call, tidying = _fail(number, error, stays, tmp_path / "run", failing, reference[0])
+        call, tidying = fail_at(number, error, stays, tmp_path / "run", failing, reference[0], **RUN)
         found[call] += 1
         unnoticed[call] += tidying
     print(

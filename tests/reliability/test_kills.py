@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no 
 SEED = 15
 
 
-def _killed_runs(kills: int, folder: Path, server: Server, *options: dict[str, Any]) -> int:
+def killed_runs(kills: int, folder: Path, server: Server, *options: dict[str, Any]) -> int:
     """Kill runs at random moments and resume them, whole again and again; return how many runs that took."""
     rng, done, number = stream(SEED, "kills", kills), 0, 0
     while done < kills:
@@ -51,15 +51,9 @@ def _killed_runs(kills: int, folder: Path, server: Server, *options: dict[str, A
     return number
 
 
-def test_a_few_kills_of_a_run(server: Server, tmp_path: Path) -> None:
-    _killed_runs(4, tmp_path, server, {"rounds": 3})
-
-
 @pytest.mark.reliability
 def test_kills_of_runs(server: Server, tmp_path: Path) -> None:
-    runs = _killed_runs(
-        140, tmp_path, server, {"checkpoints": 2}, {"checkpoints": 1}, {"checkpoints": "auto"}
-    )
+    runs = killed_runs(140, tmp_path, server, {"checkpoints": 2}, {"checkpoints": 1}, {"checkpoints": "auto"})
     print(
         f"\nkills of runs, seed {SEED}: 140 in {runs} runs, checkpoints due every 1 or 2 rounds or never: all equal"
     )

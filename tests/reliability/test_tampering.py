@@ -253,10 +253,8 @@ def _tamper(tamperer: Tamperer, files: list[Path], ways: list[str], verbs: list[
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_few_files_are_tampered_with(
-    made: Path, other: Path, tmp_path: Path, fdsim: Callable[..., Any]
-) -> None:
-    tamperer = Tamperer(made, other, made, tmp_path, fdsim)
+def test_a_few_files_are_tampered_with(made: Path, tmp_path: Path, fdsim: Callable[..., Any]) -> None:
+    tamperer = Tamperer(made, made, made, tmp_path, fdsim)
     files = [Path("trace.parquet"), Path("rounds/strategy=fdms/part-000000.parquet"), Path("run.json")]
     found = _tamper(tamperer, files, ["forge"], ["show", "compare", "list runs", "open_run"])
     assert set(found) <= FINE, found
