@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
 from fdsim.errors import RunFolderError
-from fdsim.files import TEMPORARY, write_whole
+from fdsim.files import TEMPORARY, hash_of, write_whole
 
 NAME = "run.json"
 RUN_VERSION = 1
@@ -105,6 +105,11 @@ def _refuse_nonsense(facts: Any, path: Path) -> None:
         ) from None
 
 
+def checksum_of(facts: Mapping[str, Any]) -> str:
+    """Return the hash of all else that run.json says."""
+    return hash_of({key: value for key, value in facts.items() if key != "checksum"})
+
+
 def simulation_hash(facts: Mapping[str, Any]) -> str:
     """Return what tells the simulation that a run learns on from any other: its trace and its event log."""
     return f"{facts.get('trace_hash')}/{facts.get('events_hash')}"
@@ -155,6 +160,7 @@ class Manifest(Mapping[str, Any]):
         """Change facts and write the file."""
         self.guard()
         self._facts = {**self._facts, **facts}
+        self._facts["checksum"] = checksum_of(self._facts)
         text = json.dumps(self._facts, indent=2, ensure_ascii=False) + "\n"
         write_whole(self.path, text.encode(), temporary=self.path.parent / TEMPORARY)
 

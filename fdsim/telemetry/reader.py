@@ -17,7 +17,7 @@ from fdsim.errors import RunFolderError, RunFolderWarning, TraceError
 from fdsim.files import file_hash, hash_of, seal_of
 from fdsim.telemetry.checkpoint import promised_tables
 from fdsim.telemetry.lock import writer_of
-from fdsim.telemetry.manifest import Manifest, simulation_hash
+from fdsim.telemetry.manifest import Manifest, checksum_of, simulation_hash
 from fdsim.telemetry.models import FOLDER as MODELS
 from fdsim.telemetry.models import load_model, model_name
 from fdsim.telemetry.parts import Part, digests, part_paths, seals_of
@@ -65,6 +65,8 @@ class Run:
         except RunFolderError as error:
             yield f"scenario.toml: {error.problem}"
             return
+        if facts.get("checksum") not in (None, checksum_of(facts)):
+            yield "run.json is not as the run left it"
         if hash_of(tables) != facts["scenario_hash"]:
             yield "scenario.toml is not the scenario that the run used"
         for key in ("name", "seed", "rounds"):
