@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from fdsim.errors import RunFolderError, RunFolderWarning, TraceError
+from fdsim.errors import FdsimError, RunFolderError, RunFolderWarning, TraceError
 from fdsim.files import file_hash, hash_of, seal_of
 from fdsim.telemetry.checkpoint import promised_tables
 from fdsim.telemetry.lock import writer_of
@@ -455,6 +456,24 @@ def open_run(path: Path | str) -> Run:
     for doubt in run.doubts():
         warnings.warn(f"{run.path}: {doubt}. `fdsim verify` says more", RunFolderWarning, stacklevel=2)
     return run
+
+
+@contextmanager
+def blaming_edits(path: Path | str) -> Iterator[None]:
+    """Take an unforeseen error for what it most likely is where a run was edited: tables that contradict each other."""
+    try:
+        yield
+    except FdsimError:
+        raise
+    except Exception as error:
+        doubts = [doubt for run in map(Run, find_run_folders(path)) for doubt in run.doubts()]
+        if not doubts:
+            raise
+        raise RunFolderError(
+            str(path),
+            f"its files contradict each other ({type(error).__name__}: {error}); {doubts[0]}",
+            "restore them from a copy",
+        ) from error
 
 
 def find_run_folders(folder: Path | str) -> list[Path]:
