@@ -95,11 +95,7 @@ class RunFolder:
             manifest = Manifest.read(path)
             refuse_change(path, manifest["scenario_hash"], scenario)
             refuse_edits(path, manifest)
-            _clear(path, (TEMPORARY,))
-            for stray in path.glob(".trace.parquet.*.tmp"):
-                stray.unlink()
-            for stray in path.glob(".trace.parquet.blocks-*"):
-                shutil.rmtree(stray)
+            _clear(path, (TEMPORARY, *(stray.name for stray in path.glob(".trace.parquet.*"))))
             run = cls(path, lock, manifest, scenario.telemetry)
             remade = run._forget_damaged(scenario.telemetry)
             if remade or manifest["status"] not in ENDED:
@@ -125,12 +121,12 @@ class RunFolder:
         if known is not None and (not events.is_file() or file_hash(events) != known):
             _log.warning("%s is lost or damaged; the fleet is simulated again", events)
             # The event log and the trace come from one simulation.
-            self.trace_path.unlink(missing_ok=True)
+            _clear(self.path, (self.trace_path.name,))
             found = True
         trace, known = self.trace_path, self.manifest.get("trace_hash")
         if known is not None and trace.is_file() and file_hash(trace) != known:
             _log.warning("%s is damaged; the trace is made again", trace)
-            trace.unlink()
+            _clear(self.path, (trace.name,))
             found = True
         return found
 

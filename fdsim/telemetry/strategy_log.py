@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from fdsim.errors import InputError, RunFolderError, StorageError
-from fdsim.files import TEMPORARY, file_hash
+from fdsim.files import TEMPORARY, file_hash, storage_errors
 from fdsim.telemetry import checkpoint
 from fdsim.telemetry.config import Telemetry
 from fdsim.telemetry.manifest import Manifest, simulation_hash
@@ -174,7 +174,8 @@ class StrategyLog:
                 log.warning(
                     "%s has bad content (%s); the one before is used", self._last_good.path, why[:200]
                 )
-                self._last_good.path.unlink()
+                with storage_errors(self._last_good.path):
+                    self._last_good.path.unlink()
                 self._continue()
         return None
 
