@@ -7,10 +7,15 @@ commands from the command line.
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fdsim.scenario.reference import Key
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Texts of the repository that are pages of the site as they are.
@@ -28,66 +33,68 @@ def project_pages() -> dict[str, Path]:
 
 def scenario_page() -> str:
     """List every key of a scenario file, table by table."""
-    from fdsim.scenario.schema import scenario_schema
+    from fdsim.scenario import Scenario
+    from fdsim.scenario.reference import tables_of
 
-    schema = scenario_schema()
+    lists = {name for name, field in Scenario.model_fields.items() if "tuple[" in str(field.annotation)}
     parts = [
         "# The scenario file",
         "A scenario is a TOML file. Units are in the names: `_s` seconds, `_j` joules, `_w` watts, `_bps` bits per "
         "second, `_frac` a number from 0 to 1. Where a table names a `kind`, its further keys are those of the kind: "
-        "[kinds](kinds.md). `fdsim schema` prints all this as JSON Schema, for an editor.",
-        "## Top level",
-        _keys(schema["properties"]),
+        "[kinds](kinds.md). `fdsim list keys` prints all this, `fdsim schema` as JSON Schema, for an editor.",
     ]
-    for name in _in_order(schema):
-        table = schema["$defs"][name]
-        parts += [f"## {name}", _first_line(table.get("description", "")), _keys(table.get("properties", {}))]
+    for table in tables_of(Scenario, ""):
+        parts += [_heading(table.name, lists), table.about, _keys(table.keys)]
+        if not table.name:
+            parts.append(
+                "`extends` names another scenario file that this one builds on, relative to this one: tables merge key by "
+                "key, lists such as `[[fleet]]` are replaced. Paths of other files (`path = …`) are seen from the folder "
+                "in which `fdsim` is called."
+            )
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _in_order(schema: dict[str, Any]) -> list[str]:
-    """Return the tables in the order in which the top level, then they themselves, refer to one another."""
-    found: list[str] = []
-    waiting = [schema["properties"]]
-    while waiting:
-        part = waiting.pop(0)
-        inner = part.values() if isinstance(part, dict) else part if isinstance(part, list) else []
-        waiting += [value for value in inner if isinstance(value, dict | list)]
-        name = str(part.get("$ref", "")).rsplit("/", 1)[-1] if isinstance(part, dict) else ""
-        if name and not name.startswith("family_") and name not in found:
-            found.append(name)
-            waiting.append(schema["$defs"][name].get("properties", {}))
-    return found
+def study_page() -> str:
+    """List every key of a study file."""
+    from fdsim.scenario.reference import tables_of
+    from fdsim.studies.study_file import StudyTable
+
+    (table,) = tables_of(StudyTable, "study")
+    return "\n\n".join(
+        [
+            "# The study file",
+            "A study is a TOML file with a `[study]` table. Keys outside it are laid over the `base`, as with `extends`; or "
+            "the whole scenario stands there, without a base. Swept keys are dotted, in quotes or not: "
+            '`"server.deadline_s" = [20, 120]`. [How to](../howto/study.md).',
+            _heading(table.name, set()),
+            table.about,
+            _keys(table.keys),
+        ]
+    )
 
 
-def _keys(properties: dict[str, Any]) -> str:
-    lines = ["| key | type | default | meaning |", "|---|---|---|---|"]
-    for key, about in properties.items():
-        default = about.get("default", "")
-        shown = "" if default in ("", None) or isinstance(default, dict | list) else f"`{_toml(default)}`"
-        lines.append(f"| `{key}` | {_type(about)} | {shown} | {_cell(about.get('description', ''))} |")
+def _heading(name: str, lists: set[str]) -> str:
+    """Write a table's name as its TOML file does; what is one of several kinds is named by its kind."""
+    if not name:
+        return "## Top level"
+    place, _, kind = name.partition(" ")
+    brackets = f"[[{place}]]" if place in lists else f"[{place}]"
+    return f"## `{brackets}`" + (f" {kind}" if kind else "")
+
+
+def _keys(keys: Sequence[Key]) -> str:
+    if not keys:
+        return ""
+    lines = ["| key | takes | default | meaning |", "|---|---|---|---|"]
+    for key in keys:
+        takes = re.sub(
+            r"table with a kind, see `fdsim list keys (\w+)`",
+            r"a kind of [\1](kinds.md#\1)",
+            key.type.replace("|", "\\|"),
+        )
+        default = "**required**" if key.required else f"`{key.default}`" if key.default else ""
+        lines.append(f"| `{key.name}` | {takes} | {default} | {_cell(key.meaning)} |")
     return "\n".join(lines)
-
-
-def _toml(value: Any) -> str:
-    return {True: "true", False: "false"}.get(value, str(value)) if isinstance(value, bool) else str(value)
-
-
-def _type(about: dict[str, Any]) -> str:
-    if "$ref" in about:
-        name = about["$ref"].rsplit("/", 1)[-1]
-        family = name.removeprefix("family_")
-        return f"a [{family}](kinds.md#{family})" if name != family else f"[{name}](#{name.lower()})"
-    for joined in ("anyOf", "oneOf", "allOf"):
-        if joined in about:
-            return " or ".join(
-                dict.fromkeys(_type(one) for one in about[joined] if one.get("type") != "null")
-            )
-    if "enum" in about:
-        return ", ".join(f"`{value}`" for value in about["enum"])
-    if about.get("type") == "array":
-        return "list of " + _type(about.get("items", {})) if about.get("items") else "list"
-    return {"object": "table"}.get(str(about.get("type", "any")), str(about.get("type", "any")))
 
 
 def _cell(text: str) -> str:
@@ -100,39 +107,60 @@ def _first_line(text: str) -> str:
 
 def kinds_page() -> str:
     """List every kind of every family with its keys."""
-    from fdsim.catalogue import BASES, MENU, each_kind, find
+    from fdsim.catalogue import BASES, MENU
+    from fdsim.scenario.reference import key_tables
 
     parts = [
         "# Kinds",
         'What a scenario can name as `kind = "…"`, by family. A class of your own is named `module:Class`; the base '
-        "class to derive from stands under each heading.",
+        "class to derive from stands under each heading. Tables inside a kind's table come right after it.",
     ]
+    tables = key_tables()
     for family in MENU:
-        parts += [f"## {family}", f"Base class: `{BASES[family].replace(':', '.')}`"]
-        for name, kind, line in each_kind([family]):
-            fields = {k: f for k, f in find(name, kind).model_fields.items() if k not in ("kind", "name")}
-            rows = [
-                f"| `{key}` | {_default(field)} | {_cell(field.description or '')} |"
-                for key, field in fields.items()
-            ]
-            parts += [f"### {family}: {kind}", line]
-            parts += ["\n".join(["| key | default | meaning |", "|---|---|---|", *rows])] if rows else []
+        module, _, name = BASES[family].partition(":")
+        parts += [f"## {family}", f"Base class: `fdsim.{name}`, in `{module}`."]
+        for table in tables:
+            if table.name.startswith(f"{family} "):
+                inner = "####" if "." in table.name else "###"
+                keys = [key for key in table.keys if key.name not in ("kind", "name")]
+                parts += [f"{inner} {table.name.replace(' ', ': ', 1)}", table.about, _keys(keys)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def profiles_page() -> str:
+    """List the device profiles with every value and its source."""
+    from fdsim.devices.config.profiles import MARKS, about, profile, sources
+
+    parts = [
+        "# Device profiles",
+        'What a `[[fleet]]` group starts from: `profile = "midrange_phone"`; any part may be replaced. Each number has '
+        "its source, with a mark: "
+        + "; ".join(f"`{mark}` {meaning}" for mark, meaning in MARKS.items())
+        + ".",
+    ]
+    for name, line in about():
+        known = sources(name)
+        rows = [
+            f"| `{key}` | `{json.dumps(value, ensure_ascii=False)}` | {_cell(_source(key, known))} |"
+            for key, value in _leaves(profile(name))
+        ]
+        parts += [f"## {name}", line, "\n".join(["| key | value | source |", "|---|---|---|", *rows])]
     return "\n\n".join(parts) + "\n"
 
 
-def _default(field: Any) -> str:
-    if field.is_required():
-        return "required"
-    value = field.default if field.default_factory is None else field.get_default(call_default_factory=True)
-    if hasattr(value, "kind"):
-        return f"`{value.kind}`"
-    return (
-        ""
-        if value is None
-        else f"`{_cell(_toml(value))}`"
-        if len(str(value)) < 60
-        else "see `fdsim list kinds`"
-    )
+def _leaves(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{above}{key}.")
+        else:
+            yield above + key, value
+
+
+def _source(key: str, known: Mapping[str, str]) -> str:
+    """Return the source of a key: its own, else that of the longest beginning of it that has one."""
+    words = key.split(".")
+    beginnings = (".".join(words[:length]) for length in range(len(words), 0, -1))
+    return next((known[beginning] for beginning in beginnings if beginning in known), "")
 
 
 def columns_page() -> str:
@@ -185,7 +213,9 @@ def _options(command: Any) -> str:
 
 GENERATED = {
     "reference/scenario.md": scenario_page,
+    "reference/study.md": study_page,
     "reference/kinds.md": kinds_page,
+    "reference/profiles.md": profiles_page,
     "reference/columns.md": columns_page,
     "reference/commands.md": commands_page,
 }

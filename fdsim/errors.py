@@ -8,6 +8,11 @@ else that escapes is a bug, in fdsim or in a user's own model.
 from __future__ import annotations
 
 
+def printable(text: str) -> str:
+    """Return text for a terminal: without the control characters by which a name could steer it; line breaks stay."""
+    return "".join(each if each.isprintable() or each == "\n" else "�" for each in text)
+
+
 class FdsimError(Exception):
     """The root of the tree; `exit_code` is what the command line exits with."""
 
@@ -21,7 +26,7 @@ class InputError(FdsimError):
 
     def __init__(self, place: str, problem: str, remedy: str = "") -> None:
         self.place, self.problem, self.remedy = place, problem, remedy
-        super().__init__(f"{place}: {problem}" + (f". {remedy}" if remedy else ""))
+        super().__init__(printable(f"{place}: {problem}" + (f". {remedy}" if remedy else "")))
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str]]:
         # Errors cross process borders in studies; the default would call __init__ with the joined text only.
@@ -32,8 +37,8 @@ class ScenarioError(InputError):
     """A scenario or study file cannot be run."""
 
 
-class CatalogueError(InputError):
-    """A kind does not exist, or is not of the family it is used in."""
+class CatalogueError(InputError, ValueError):
+    """A kind does not exist, or is not of the family it is used in; a ValueError, which pydantic gives a place."""
 
 
 class TraceError(InputError):

@@ -226,6 +226,19 @@ def seal_broken(path: Path) -> bool:
         return file.read(len(SEAL_BLANK)) != _sealed_hash(path, place)
 
 
+def seal_of(path: Path) -> str | None:
+    """Return the checksum that a Parquet file carries, unchecked; None where there is none, or no file."""
+    try:
+        place = _seal_place(path)
+        if place is None:
+            return None
+        with open(path, "rb") as file:
+            file.seek(place)
+            return file.read(len(SEAL_BLANK)).decode("ascii", "replace")
+    except OSError:
+        return None
+
+
 def _seal_place(path: Path) -> int | None:
     """Return where in the file its checksum is; the footer is the end of a Parquet file, before its length."""
     with open(path, "rb") as file:

@@ -9,12 +9,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fdsim
+from fdsim.data.memory import machine_bytes
 from fdsim.errors import NumericalError, ScenarioError
-from fdsim.prepare import Prepared, prepare
+from fdsim.prepare import Prepared, prepare, refuse_impossible
 from fdsim.scenario import Scenario
 from fdsim.telemetry.callback import Callback, Callbacks
 from fdsim.telemetry.folder import RunFolder
@@ -72,16 +74,14 @@ def participation_rounds(
             )
         )
         return
-    from fdsim.devices.engine.world import simulate
+    from fdsim.devices.engine.world import World
 
     config = simulation_config(prepared)
     if folder is not None and scenario.telemetry.events:
         with folder.events_writer() as events:
-            yield from simulate(
-                config, on_event=events.append, on_time=callback.trace_time, on_part=callback.trace_part
-            )
+            yield from World(config, events.append, callback.trace_part).rounds(callback.trace_time)
     elif beside is None:
-        yield from simulate(config, on_time=callback.trace_time, on_part=callback.trace_part)
+        yield from World(config, None, callback.trace_part).rounds(callback.trace_time)
     else:
         from fdsim.distributed.fleet import FleetSpread, Told, simulate_spread
 
@@ -125,9 +125,18 @@ def simulate_trace(
     folder: RunFolder | None = None,
     *,
     fleet: FleetSpread | None = None,
+    cache: Path | None = None,
     reference: bool = False,
 ) -> Trace:
-    """Simulate participation and write the trace to `path`, which appears only when complete."""
+    """Simulate participation and write the trace to `path`, which appears only when complete.
+
+    With `cache`, a folder of traces by `Prepared.trace_key`, it is taken from there, or left there for others.
+    """
+    # The event log belongs to the run, so a run that keeps one simulates its own fleet.
+    if cache is not None and not prepared.scenario.telemetry.events:
+        make = partial(simulate_trace, prepared, callback=callback, fleet=fleet)
+        TraceCache(cache).fetch(prepared.trace_key, path, make)
+        return open_trace(path)
     rounds = (
         reference_rounds(prepared)
         if reference
@@ -152,6 +161,7 @@ def run_scenario(
     choices = choices or RunChoices()
     began_s = time.perf_counter()
     prepared = prepare(scenario)
+    refuse_impossible(prepared, machine_bytes())
     opened = (
         RunFolder.resume(out, scenario)
         if choices.resume
@@ -160,28 +170,20 @@ def run_scenario(
     own = [TensorBoard()] if scenario.telemetry.tensorboard else []
     told = Callbacks([*own, *callbacks])
     with opened as folder, told.during(scenario, out):
-        trace = _trace_of(prepared, folder, choices, told)
-        folder.manifest.update(trace_hash=trace.content_hash, trace_key=prepared.trace_key)
+        trace = open_trace(folder.trace_path) if folder.trace_path.exists() else None
+        if trace is None or trace.made_by != prepared.trace_key:
+            trace = simulate_trace(
+                prepared,
+                folder.trace_path,
+                told,
+                folder,
+                fleet=choices.fleet,
+                cache=choices.trace_cache,
+            )
+        folder.record_trace(trace.content_hash, prepared.trace_key)
         _learn_all(prepared, trace, folder, choices, told)
         folder.complete(wall_s=time.perf_counter() - began_s)
     return out
-
-
-def _trace_of(prepared: Prepared, folder: RunFolder, choices: RunChoices, callback: Callback) -> Trace:
-    if folder.trace_path.exists() and not folder.trace_damaged:
-        trace = open_trace(folder.trace_path)
-        if trace.made_by == prepared.trace_key:
-            return trace
-    # The event log belongs to the run, so a run that keeps one simulates its own fleet.
-    if choices.trace_cache is not None and not prepared.scenario.telemetry.events:
-        cache = TraceCache(choices.trace_cache)
-        cache.fetch(
-            prepared.trace_key,
-            folder.trace_path,
-            lambda path: simulate_trace(prepared, path, callback, fleet=choices.fleet),
-        )
-        return open_trace(folder.trace_path)
-    return simulate_trace(prepared, folder.trace_path, callback, folder, fleet=choices.fleet)
 
 
 def _learn_all(
@@ -190,7 +192,7 @@ def _learn_all(
     from fdsim.distributed.sharding import sharded
     from fdsim.prepare import make_task
 
-    logs = [(strategy, folder.strategy(strategy.label)) for strategy in prepared.scenario.strategies]
+    logs = [(strategy, folder.logs[strategy.label]) for strategy in prepared.scenario.strategies]
     if all(log.finished for _, log in logs):
         return
     task = make_task(prepared, device=choices.device)
@@ -234,8 +236,8 @@ def _learn(strategy: Strategy, task: Task, trace: Trace, log: StrategyLog, callb
     from fdsim.learning.engine import Learner, begin, learn
 
     with log:
-        state = log.checkpoint_state()
-        learner = begin(strategy, task) if state is None else Learner.from_state(state)
+        learner = log.restored(partial(Learner.from_state, parameters=task.federation.parameters))
+        learner = learner or begin(strategy, task)
         callback.strategy_begin(strategy.label, learner.next_round)
 
         def announced() -> Iterator[TraceRound]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fdsim.data.coupling import assign
+from fdsim.data.memory import refuse_beyond
 from fdsim.errors import DataError
 from fdsim.rng import stream
 from fdsim.scenario import Scenario, hash_of
@@ -20,16 +22,22 @@ _BYTES_PER_PARAMETER = 4
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A scenario's data and work, divided among its K clients."""
+class Divided:
+    """A scenario's data, divided among its K clients."""
 
-    scenario: Scenario
     indices: tuple[np.ndarray, ...]
     """[K] rows of the training set that each client holds."""
     true_cluster: np.ndarray | None
     """[K] cluster of each client's data, where the partition has clusters."""
     group: np.ndarray
     """[K] fleet group of each client; zeros without a fleet."""
+
+
+@dataclass(frozen=True)
+class Prepared(Divided):
+    """A scenario's data and work, divided among its K clients."""
+
+    scenario: Scenario
     workload: Workload
 
     @property
@@ -59,18 +67,6 @@ class Prepared:
         return np.full(len(self.indices), 1.0 / len(self.indices))
 
 
-@dataclass(frozen=True)
-class Divided:
-    """A scenario's data, divided among its K clients."""
-
-    indices: tuple[np.ndarray, ...]
-    """[K] rows of the training set that each client holds."""
-    true_cluster: np.ndarray | None
-    """[K] cluster of each client's data, where the partition has clusters."""
-    group: np.ndarray
-    """[K] fleet group of each client; zeros without a fleet."""
-
-
 def divide(scenario: Scenario) -> Divided:
     """Divide the data among the clients."""
     clients = scenario.clients
@@ -98,11 +94,41 @@ def prepare(scenario: Scenario) -> Prepared:
     model_bytes = cost.parameters * _BYTES_PER_PARAMETER
     counts = np.array([len(rows) for rows in divided.indices])
     return Prepared(
+        **vars(divided),
         scenario=scenario,
-        indices=divided.indices,
-        true_cluster=divided.true_cluster,
-        group=divided.group,
         workload=Workload(cost, scenario.training.samples_per_round(counts), model_bytes, model_bytes),
+    )
+
+
+def refuse_impossible(prepared: Prepared, memory_bytes: float) -> None:
+    """Raise an error when a run cannot fit into that much memory, however it is trained.
+
+    Counted is the least that is at hand at once: the data, three copies of the net, and the order in which the client
+    with the most work goes through its samples.
+    """
+    scenario = prepared.scenario
+    source = scenario.data
+    rows, largest = sum(map(len, prepared.indices)), float(prepared.workload.samples.max())
+    refuse_beyond(
+        memory_bytes,
+        float(source.value_bytes) * rows * math.prod(source.input_shape),
+        place="data",
+        what="the train set",
+        remedy="use fewer or smaller samples",
+    )
+    refuse_beyond(
+        memory_bytes,
+        3.0 * _BYTES_PER_PARAMETER * prepared.workload.cost.parameters,
+        place="net",
+        what=f"the net, of {prepared.workload.cost.parameters:.3g} parameters,",
+        remedy="choose a smaller net",
+    )
+    refuse_beyond(
+        memory_bytes,
+        16.0 * largest,
+        place="training",
+        what=f"the batches of one local round, {largest:.3g} samples,",
+        remedy="lower local_epochs or local_steps",
     )
 
 
@@ -118,7 +144,7 @@ def make_task(prepared: Prepared, *, device: str | None = None) -> Task:
         acceleration = acceleration.model_copy(update={"device": device})
     trainer = CohortTrainer(
         net=scenario.net,
-        examples=scenario.data.load(),
+        examples=scenario.data.examples(),
         indices=prepared.indices,
         training=scenario.training,
         acceleration=acceleration,

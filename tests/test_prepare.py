@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fdsim.prepare import prepare
+from fdsim.errors import ScenarioError
+from fdsim.prepare import prepare, refuse_impossible
 from fdsim.scenario import parse_scenario
 
 TABLES: dict[str, Any] = {
@@ -28,3 +29,24 @@ def test_clients_weigh_alike_or_by_their_samples(weighting: str) -> None:
     assert len(set(counts.tolist())) > 1
     expected = counts / counts.sum() if weighting == "samples" else np.full(6, 1 / 6)
     np.testing.assert_allclose(prepared.client_weight, expected)
+
+
+@pytest.mark.parametrize(
+    ("changed", "place"),
+    [
+        ({}, None),
+        ({"training": {"local_epochs": 10**9}}, "training"),
+        ({"training": {"local_steps": 10**9}}, "training"),
+        ({"net": {"kind": "mlp", "hidden": [10**6]}}, "net"),
+        ({"data": {"kind": "synthetic", "train_samples": 3000, "shape": [1, 300, 300]}}, "data"),
+    ],
+)
+def test_what_no_machine_of_a_gigabyte_can_hold_is_refused(
+    changed: dict[str, Any], place: str | None
+) -> None:
+    prepared = prepare(parse_scenario({**TABLES, "training": {"local_steps": 1}, **changed}))
+    if place is None:
+        refuse_impossible(prepared, 1e9)
+        return
+    with pytest.raises(ScenarioError, match=rf"{place}: .*would take .* [GT]B, and there are 1 GB"):
+        refuse_impossible(prepared, 1e9)

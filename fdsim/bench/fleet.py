@@ -120,8 +120,7 @@ def _one_day(devices: int, rounds: int, selection: dict[str, Any]) -> tuple[int,
     built = time.process_time()
     events = 0
     with gc_pause.frozen():
-        for round_index in range(rounds):
-            made = world.next_round(round_index)
+        for made in world.rounds():
             # Each selected client checks in and has an outcome; the code of its last phase counts the phases it began.
             events += 2 * len(made.selected) + int(made.phase[made.selected].sum())
         world.live_until(DAY_S)

@@ -9,8 +9,8 @@ import importlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
-from typing import Annotated, Any, ClassVar
+from functools import cache, partial
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 from urllib.parse import quote
 
 from pydantic import (
@@ -23,10 +23,10 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema, InitErrorDetails, core_schema
 
 from fdsim.catalogue.menu import BASES, MENU, nearest
-from fdsim.catalogue.own_code import own_code_left, own_module, own_modules
+from fdsim.catalogue.own_code import own_class, own_code_left
 from fdsim.errors import CatalogueError
 
 _BUILT_IN = frozenset([*BASES.values(), *(path for kinds in MENU.values() for path in kinds.values())])
@@ -36,6 +36,35 @@ class Table(BaseModel):
     """A frozen record that refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, given: Any) -> Any:
+        """Refuse true for 1, which pydantic would take."""
+        wrong = [
+            InitErrorDetails(type="float_type" if float in wanted else "int_type", loc=(name,), input=value)
+            for name, value in (given.items() if isinstance(given, dict) else ())
+            if name in cls.model_fields and _has_truth(value)
+            if (wanted := _plain_types(cls.model_fields[name].annotation)) & {int, float}
+            if not wanted & {bool, object, Any}
+        ]
+        if wrong:
+            raise NestedError(ValidationError.from_exception_data(cls.__name__, wrong), cls)
+        return given
+
+
+def _has_truth(value: Any) -> bool:
+    return isinstance(value, bool) or (
+        isinstance(value, list | tuple) and any(isinstance(each, bool) for each in value)
+    )
+
+
+def _plain_types(annotation: Any) -> set[Any]:
+    """Return the types of which an annotation is made."""
+    inner = get_args(annotation)
+    if get_origin(annotation) is Literal:
+        return {type(value) for value in inner}
+    return {each for part in inner for each in _plain_types(part)} if inner else {annotation}
 
 
 #: What a name may not hold: anything but letters, digits, spaces and a few signs, or a dot or space at an end.
@@ -78,9 +107,9 @@ class Component(Table):
 
 
 class NestedError(ValueError):
-    """Carries a chosen component's own validation errors up to the table that chose it."""
+    """Carries a table's own validation errors up to the one that it is part of."""
 
-    def __init__(self, error: ValidationError, component: type[Component]) -> None:
+    def __init__(self, error: ValidationError, component: type[Table]) -> None:
         super().__init__(str(error))
         self.error, self.component = error, component
 
@@ -90,30 +119,6 @@ def kind_of(component: type[Component]) -> str:
     path = f"{component.__module__}:{component.__qualname__}"
     names = MENU.get(getattr(component, "family", ""), {})
     return next((name for name, target in names.items() if target == path), path)
-
-
-def _load(path: str, family: str) -> type[Component]:
-    module_name, _, class_name = path.partition(":")
-    try:
-        module = importlib.import_module(module_name) if path in _BUILT_IN else own_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (module_name == error.name or module_name.startswith(error.name + ".")):
-            raise CatalogueError(
-                family,
-                f"no module called '{module_name}'",
-                f"'{path}' is looked for beside the scenario, in the current folder and among installed packages",
-            ) from None
-        raise
-    found = getattr(module, class_name, None)
-    if found is None:
-        names = [name for name in vars(module) if isinstance(getattr(module, name), type)]
-        ours = module_name.partition(".")[0] in own_modules
-        raise CatalogueError(
-            family,
-            f"module '{module_name}' has no class '{class_name}'" + nearest(class_name, names),
-            "" if ours else f"'{module_name}' is an installed package; a file of your own needs another name",
-        )
-    return found  # type: ignore[no-any-return]
 
 
 @cache
@@ -145,19 +150,24 @@ def merge(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
 
 def find(family: str, kind: str) -> type[Component]:
     """Return the class that a kind names, built-in or a user's own."""
-    base = _load(BASES[family], family)
-    if ":" not in kind:
-        if kind not in MENU[family]:
-            article = "an" if family[0] in "aeiou" else "a"
-            raise CatalogueError(
-                family,
-                f"no {family} called '{kind}'" + nearest(kind, list(MENU[family])),
-                f"{article} {family} of your own is named 'module:Class'",
-            )
-        kind = MENU[family][kind]
-    elif own_code_left():
+    if ":" in kind:
+        return _own_kind(family, kind)
+    if kind not in MENU[family]:
+        article = "an" if family[0] in "aeiou" else "a"
+        raise CatalogueError(
+            family,
+            f"no {family} called '{kind}'" + nearest(kind, list(MENU[family])),
+            f"{article} {family} of your own is named 'module:Class'",
+        )
+    return _class_at(MENU[family][kind])
+
+
+def _own_kind(family: str, kind: str) -> type[Component]:
+    """Return the class that a `module:Class` names, or what stands for it where nothing of the user's is imported."""
+    base = _class_at(BASES[family])
+    if own_code_left():
         return _unread(base)
-    found = _load(kind, family)
+    found = _class_at(kind) if kind in _BUILT_IN else own_class(kind, family)
     if not (isinstance(found, type) and issubclass(found, base)):
         remedy = f"derive the class from {BASES[family].replace(':', '.')}"
         if family == "net":
@@ -166,8 +176,17 @@ def find(family: str, kind: str) -> type[Component]:
     return found
 
 
+def _class_at(path: str) -> type[Component]:
+    module, _, name = path.partition(":")
+    found: type[Component] = getattr(importlib.import_module(module), name)
+    return found
+
+
 def build(family: str, table: Any) -> Component:
-    """Make a component from a TOML table or a bare kind; return a component as it is."""
+    """Make a component from a TOML table or a bare kind; return a component as it is.
+
+    All that it raises about the table is a ValueError, which pydantic gives the place of the key.
+    """
     if isinstance(table, Component) and table.family == family:
         return table
     if isinstance(table, str):
@@ -180,7 +199,11 @@ def build(family: str, table: Any) -> Component:
         )
     if not isinstance(table.get("kind"), str):
         raise CatalogueError(family, "the table has no kind", f"one of: {', '.join(sorted(MENU[family]))}")
-    return find(family, table["kind"]).model_validate(table)
+    component = find(family, table["kind"])
+    try:
+        return component.model_validate(table)
+    except ValidationError as error:
+        raise NestedError(error, component) from None
 
 
 @dataclass(frozen=True)
@@ -191,25 +214,15 @@ class Chosen:
     optional: bool = False
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        def pick(value: Any) -> Component | None:
-            if value is None and self.optional:
-                return None
-            try:
-                return build(self.family, value)
-            except ValidationError as error:
-                kind = value["kind"] if isinstance(value, dict) else value
-                raise NestedError(error, find(self.family, kind)) from None
-            except CatalogueError as error:
-                # pydantic turns ValueErrors into located errors; the text already names the remedy.
-                raise ValueError(f"{error.problem}" + (f". {error.remedy}" if error.remedy else "")) from None
-
-        def dump(value: Component | None) -> dict[str, Any] | None:
+        def dump(value: Component) -> dict[str, Any]:
             # The value's own class decides what is dumped, not the family's base class.
-            return None if value is None else value.model_dump(mode="json", exclude_none=True)
+            return value.model_dump(mode="json", exclude_none=True)
 
-        return core_schema.no_info_plain_validator_function(
-            pick, serialization=core_schema.plain_serializer_function_ser_schema(dump)
+        chosen = core_schema.no_info_plain_validator_function(
+            partial(build, self.family),
+            serialization=core_schema.plain_serializer_function_ser_schema(dump),
         )
+        return core_schema.nullable_schema(chosen) if self.optional else chosen
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
+from fdsim.catalogue.menu import nearest
 from fdsim.errors import CatalogueError
 
 
@@ -33,7 +34,7 @@ _own_code: ContextVar[OwnCode] = ContextVar("own_code", default=OwnCode())  # no
 #: Where modules of the user's own are looked for, after the current folder; the latest first.
 _folders: list[Path] = []
 #: Name of a top-level module of the user's own → its file or folder, and the folder it was found in.
-own_modules: dict[str, tuple[str, str]] = {}
+_own_modules: dict[str, tuple[str, str]] = {}
 
 
 @contextmanager
@@ -82,7 +83,7 @@ def own_module(name: str) -> ModuleType:
         )
     top = name.partition(".")[0]
     try:
-        if top in own_modules or (top not in sys.modules and find_spec(top) is None):
+        if top in _own_modules or (top not in sys.modules and find_spec(top) is None):
             _load_own(top)
         return importlib.import_module(name)
     except SystemExit as stop:
@@ -93,13 +94,38 @@ def own_module(name: str) -> ModuleType:
         ) from None
 
 
+def own_class(path: str, family: str) -> type:
+    """Import the class that a `module:Class` names, or say why there is none."""
+    module_name, _, class_name = path.partition(":")
+    try:
+        module = own_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module_name == error.name or module_name.startswith(error.name + ".")):
+            raise CatalogueError(
+                family,
+                f"no module called '{module_name}'",
+                f"'{path}' is looked for beside the scenario, in the current folder and among installed packages",
+            ) from None
+        raise
+    found = getattr(module, class_name, None)
+    if found is None:
+        names = [name for name in vars(module) if isinstance(getattr(module, name), type)]
+        ours = module_name.partition(".")[0] in _own_modules
+        raise CatalogueError(
+            family,
+            f"module '{module_name}' has no class '{class_name}'" + nearest(class_name, names),
+            "" if ours else f"'{module_name}' is an installed package; a file of your own needs another name",
+        )
+    return found  # type: ignore[no-any-return]
+
+
 def _load_own(top: str) -> None:
     """Load a top-level module from the user's folders, again if another file of that name was loaded before."""
     importlib.invalidate_caches()
     spec = _found_in(top, own_folders())
     if spec is None:
         raise ModuleNotFoundError(f"no module called '{top}'", name=top)
-    place = own_modules[top][0]
+    place = _own_modules[top][0]
     if getattr(sys.modules.get(top), "__fdsim_place__", None) == place:
         return
     for loaded in [known for known in sys.modules if known.partition(".")[0] == top]:
@@ -119,7 +145,7 @@ def _found_in(name: str, folders: Sequence[Path]) -> ModuleSpec | None:
     for folder in folders:
         spec = PathFinder.find_spec(name, [str(folder)])
         if spec is not None:
-            own_modules[name] = (spec.origin or f"{folder}/{name}", str(folder))
+            _own_modules[name] = (spec.origin or f"{folder}/{name}", str(folder))
             return spec
     return None
 
@@ -129,7 +155,7 @@ class _Siblings:
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        if path is not None or not own_modules:
+        if path is not None or not _own_modules:
             return None
         frame = sys._getframe(1)
         while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in (
@@ -138,7 +164,7 @@ class _Siblings:
         ):
             frame = frame.f_back  # type: ignore[assignment]
         importer = frame.f_globals.get("__name__", "") if frame is not None else ""
-        known = own_modules.get(str(importer).partition(".")[0])
+        known = _own_modules.get(str(importer).partition(".")[0])
         return None if known is None else _found_in(name, [Path(known[1])])
 
 
@@ -148,7 +174,7 @@ sys.meta_path.append(_Siblings)
 
 def own_files() -> dict[str, str]:
     """Return the modules of the user's own that were loaded, each with its file."""
-    return {name: place for name, (place, _) in own_modules.items() if name in sys.modules}
+    return {name: place for name, (place, _) in _own_modules.items() if name in sys.modules}
 
 
 def own_kinds(tables: Any) -> list[str]:

@@ -26,7 +26,7 @@ from fdsim.cli.study import study
 from fdsim.cli.theory import theory
 from fdsim.cli.validate import validate
 from fdsim.cli.verify import verify
-from fdsim.errors import FdsimError, RunFolderWarning
+from fdsim.errors import FdsimError, RunFolderWarning, printable
 
 #: Every verb, in groups and in the order in which a newcomer needs them.
 GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
@@ -114,7 +114,7 @@ def main() -> None:
 
     def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
         if issubclass(category, RunFolderWarning):
-            print(f"warning: {message}", file=sys.stderr)
+            print(printable(f"warning: {message}"), file=sys.stderr)
         else:
             plainly(message, category, *rest, **more)
 
@@ -124,9 +124,22 @@ def main() -> None:
         _call(arguments, debug=debug)
 
 
+def _command() -> Any:
+    """Return the whole command line; flags take no value, so their help names none."""
+    made: Any = typer.main.get_command(app)
+    waiting = [made]
+    while waiting:
+        command = waiting.pop()
+        waiting += getattr(command, "commands", {}).values()
+        for parameter in command.params:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+    return made
+
+
 def _call(arguments: list[str], *, debug: bool) -> None:
     try:
-        app(args=arguments, standalone_mode=True)
+        _command()(args=arguments, standalone_mode=True)
     except FdsimError as error:
         if debug:
             raise
@@ -157,4 +170,4 @@ def _unforeseen(error: Exception) -> str:
 
 
 def _print_error(text: str) -> None:
-    print(f"error: {text}", file=sys.stderr)
+    print(printable(f"error: {text}"), file=sys.stderr)

@@ -29,9 +29,9 @@ def compare(
     ] = None,
 ) -> None:
     """Compare strategies, paired on seeds and traces, with confidence intervals."""
-    from rich.console import Console
+    from fdsim.cli.console import PlainConsole
 
-    compare_and_show(folders, Console(), by=by, against=against, target=target, files=files or [])
+    compare_and_show(folders, PlainConsole(), by=by, against=against, target=target, files=files or [])
 
 
 def compare_and_show(

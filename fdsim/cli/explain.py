@@ -18,6 +18,7 @@ def explain(
     no_code: NoCode = False,
 ) -> None:
     """Forecast a scenario's dropout, duration and memory before any training."""
+    from fdsim.cli.console import PlainConsole
     from fdsim.inspect.explain import explain_scenario
 
-    explain_scenario(scenario, sets or [], rounds, code=trust(no_code))
+    explain_scenario(scenario, sets or [], rounds, PlainConsole(), code=trust(no_code))

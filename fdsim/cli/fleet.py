@@ -138,9 +138,9 @@ def _report(
     page: Path | None,
 ) -> None:
     import pyarrow.parquet as pq
-    from rich.console import Console
     from rich.table import Table
 
+    from fdsim.cli.console import PlainConsole
     from fdsim.devices.fitting.goodness import as_table
     from fdsim.devices.fitting.picture import page as picture_page
     from fdsim.files import UnfinishedFile, write_whole
@@ -151,7 +151,7 @@ def _report(
     for row in rows:
         cells: list[Any] = [f"{row.real:.3g}", f"{row.low:.3g}–{row.high:.3g}", f"{row.simulated:.3g}"]
         table.add_row(row.statistic, *cells, "yes" if row.good else "no")
-    Console().print(table)
+    PlainConsole().print(table)
     typer.echo(f"{sum(row.good for row in rows)} of {len(rows)} statistics are good")
     if out is not None:
         path = out.with_suffix(".parquet")

@@ -7,12 +7,6 @@ from typing import Annotated
 
 import typer
 
-#: What the marks behind sources mean.
-MARKS = (
-    "[D] computed from trace or benchmark files  [T] from a paper or vendor page  "
-    "[M] from memory, unverified  [E] an engineering choice"
-)
-
 app = typer.Typer(help="List kinds, keys, profiles, scenarios, runs and columns.", no_args_is_help=True)
 
 
@@ -21,10 +15,10 @@ def kinds(
     family: Annotated[str | None, typer.Argument(help="battery, net, strategy, …; by default all.")] = None,
 ) -> None:
     """List the built-in kinds by family, with what each does and its keys."""
-    from rich.console import Console
     from rich.table import Table
 
     from fdsim.catalogue import MENU, each_kind, find, nearest
+    from fdsim.cli.console import PlainConsole
     from fdsim.errors import CatalogueError
 
     if family is not None and family not in MENU:
@@ -33,7 +27,7 @@ def kinds(
     for name, kind, line in each_kind([family] if family else None):
         keys = [key for key in find(name, kind).model_fields if key not in ("kind", "name")]
         table.add_row(name, kind, line, ", ".join(keys))
-    Console().print(table)
+    PlainConsole().print(table)
 
 
 @app.command()
@@ -95,13 +89,13 @@ def profiles(
     """List the device profiles; with a name, show that profile's values and their sources."""
     import json
 
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    from fdsim.devices.config.profiles import about, profile, sources
+    from fdsim.cli.console import PlainConsole
+    from fdsim.devices.config.profiles import MARKS, about, profile, sources
 
-    console = Console()
+    console = PlainConsole()
     if name is None:
         table = Table("profile", "what it is", title="profiles", title_justify="left")
         for label, line in about():
@@ -115,7 +109,8 @@ def profiles(
             table.add_row(part, escape(shown), escape("\n".join([known.get(part, ""), *inner])))
     console.print(table)
     if name is not None:
-        console.print(MARKS, markup=False, highlight=False)
+        marks = "  ".join(f"{mark} {meaning}" for mark, meaning in MARKS.items())
+        console.print(marks, markup=False, highlight=False)
 
 
 def _plain(values: dict[str, object]) -> str:
@@ -125,9 +120,9 @@ def _plain(values: dict[str, object]) -> str:
 @app.command()
 def scenarios(folder: Annotated[Path, typer.Argument(help="Folder to search.")] = Path("scenarios")) -> None:
     """List the scenario files of a folder with the question each asks."""
-    from rich.console import Console
     from rich.table import Table
 
+    from fdsim.cli.console import PlainConsole
     from fdsim.errors import ScenarioError
 
     if not folder.is_dir():
@@ -138,11 +133,11 @@ def scenarios(folder: Annotated[Path, typer.Argument(help="Folder to search.")] 
         )
     table = Table("file", "asks", title="scenarios", title_justify="left")
     for path in sorted(folder.rglob("*.toml")):
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
         # The first line may name the schema, for editors.
         head = lines[1] if lines[0].startswith("#:") and len(lines) > 1 else lines[0]
         table.add_row(str(path), head.lstrip("# ").strip())
-    Console().print(table)
+    PlainConsole().print(table)
 
 
 @app.command()
@@ -152,10 +147,10 @@ def runs(
     ),
 ) -> None:
     """List the runs in a folder: status, progress, scenario, seed and size."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from fdsim.cli.console import PlainConsole
     from fdsim.cli.show import rounds_done
     from fdsim.errors import RunFolderError
     from fdsim.telemetry.reader import Run, find_run_folders
@@ -186,7 +181,7 @@ def runs(
         except RunFolderError as error:
             cells = ["damaged", error.problem, "", "", size, ""]
         table.add_row(Text(str(path)), *(Text(cell) for cell in cells))
-    Console().print(table)
+    PlainConsole().print(table)
 
 
 @app.command()
@@ -196,10 +191,10 @@ def columns(
     ] = None,
 ) -> None:
     """List the columns of a run's tables, each with its type and meaning."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from fdsim.cli.console import PlainConsole
     from fdsim.errors import RunFolderError
     from fdsim.telemetry.dictionary import dictionary
 
@@ -210,7 +205,7 @@ def columns(
         shown = Table("column", "type", "meaning", title=name, title_justify="left")
         for column in known[name]:
             shown.add_row(*(Text(cell) for cell in (column.name, column.type, column.meaning)))
-        Console().print(shown)
+        PlainConsole().print(shown)
 
 
 def _size(path: Path) -> str:

@@ -52,8 +52,7 @@ def run(
     no_code: NoCode = False,
 ) -> None:
     """Simulate the fleet, train every strategy on its trace, and print a summary table."""
-    from rich.console import Console
-
+    from fdsim.cli.console import PlainConsole
     from fdsim.distributed.fleet import FleetSpread
     from fdsim.distributed.sharding import Sharding
     from fdsim.inspect.summary import print_summary
@@ -74,7 +73,7 @@ def run(
     if resume:
         say_own_code()
     folder = out or Path("runs") / loaded.name
-    console = Console()
+    console = PlainConsole()
     try:
         with termination_as_interrupt(), Terminal(console, loaded.rounds) as progress:
             run_scenario(loaded, folder, choices, callbacks=[progress])

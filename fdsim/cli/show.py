@@ -12,25 +12,17 @@ if TYPE_CHECKING:
 
 def show(run: RunDir) -> None:
     """Show a run's summary table, or its progress if still running."""
-    from rich.console import Console
-
+    from fdsim.cli.console import PlainConsole
     from fdsim.inspect.summary import print_summary
     from fdsim.telemetry.reader import open_run
 
-    opened, console = open_run(run), Console()
-    console.print(_printable(f"{run}: {_status(opened)}"), markup=False, highlight=False, soft_wrap=True)
+    opened, console = open_run(run), PlainConsole()
+    console.print(f"{run}: {_status(opened)}", soft_wrap=True)
     for label, facts in opened.manifest["strategies"].items():
         if facts.get("message"):
-            console.print(
-                _printable(f"{label}: {facts['message']}"), markup=False, highlight=False, soft_wrap=True
-            )
+            console.print(f"{label}: {facts['message']}", soft_wrap=True)
     if any(opened.progress.values()):
         print_summary(run, console)
-
-
-def _printable(text: str) -> str:
-    """Return text without the control characters by which a name could steer the terminal."""
-    return "".join(character if character.isprintable() else "�" for character in text)
 
 
 def _status(run: Run) -> str:

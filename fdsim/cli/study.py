@@ -42,10 +42,9 @@ def study(
     no_code: NoCode = False,
 ) -> None:
     """Plan and run a study, or resume it, and print the comparison."""
-    from rich.console import Console
-
     from fdsim.catalogue import own_code
     from fdsim.cli.compare import compare_and_show
+    from fdsim.cli.console import PlainConsole
     from fdsim.cli.run import termination_as_interrupt
     from fdsim.errors import RunError
     from fdsim.report import write_report
@@ -55,7 +54,7 @@ def study(
     from fdsim.studies.progress import StudyTerminal
     from fdsim.studies.study_file import load_study
 
-    console = Console()
+    console = PlainConsole()
     with own_code(trust(no_code)):
         plan = plan_study(load_study(file, sets or []))
     folder = out or default_folder(plan)

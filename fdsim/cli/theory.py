@@ -18,24 +18,33 @@ def theory(
     csv: Annotated[Path | None, typer.Option(help="Also write the table by round to this file.")] = None,
 ) -> None:
     """Show the paper's constants and bounds, estimated from a run, beside what was measured."""
-    from rich.console import Console
     from rich.table import Table
 
+    from fdsim.cli.console import PlainConsole
     from fdsim.inspect.theory import theory_of
     from fdsim.telemetry.reader import Run
 
     panel = theory_of(Run(run), strategy)
     known = panel.constants
-    console = Console()
+    console = PlainConsole()
     console.print(f"estimated from R of {panel.strategy}; friends: {panel.friends}")
     console.print(
         f"K {known.clients}  T {known.rounds}  σ_P² {known.sigma_p2:.4g}  σ_F² {known.sigma_f2:.4g}  β {known.beta:.3g}  "
         f"δ_min {known.delta_min:.3g}  δ_f {known.delta_f:.3g}  B_max {known.b_max}"
     )
     errors = Table(title="Σ‖e_t‖² measured, and its bounds", title_justify="left")
-    for name in ("strategy", "measured", "Ψ̄ (dropout)", "Ψ* (true friends)", "fdms (theorem)"):
+    for name in (
+        "strategy",
+        "measured",
+        "Ψ̄ (dropout)",
+        "Ψ* (true friends)",
+        "fdms (theorem)",
+        "as predicted",
+    ):
         errors.add_column(name, justify="left" if name == "strategy" else "right")
-    measures = panel.errors[["error_sum", "psi_bar", "psi_star", "psi_fdms"]].to_numpy(dtype=float)
+    measures = panel.errors[["error_sum", "psi_bar", "psi_star", "psi_fdms", "psi_predicted"]].to_numpy(
+        dtype=float
+    )
     for label, numbers in zip(panel.errors["strategy"], measures, strict=True):
         errors.add_row(str(label), *map(_number, numbers))
     console.print(errors)

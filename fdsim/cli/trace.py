@@ -33,8 +33,7 @@ def make(
     no_code: NoCode = False,
 ) -> None:
     """Simulate the fleet only and write its trace."""
-    from rich.console import Console
-
+    from fdsim.cli.console import PlainConsole
     from fdsim.distributed.fleet import FleetSpread
     from fdsim.pipeline import simulate_trace
     from fdsim.prepare import prepare
@@ -48,7 +47,7 @@ def make(
         )
     loaded = load_scenario(scenario, sets or [], code=trust(no_code))
     fleet = FleetSpread(workers, on_cluster, address)
-    with termination_as_interrupt(), Terminal(Console(), loaded.rounds) as progress:
+    with termination_as_interrupt(), Terminal(PlainConsole(), loaded.rounds) as progress:
         trace = simulate_trace(prepare(loaded), out, progress, fleet=fleet, reference=reference)
     typer.echo(f"{out}: {trace.clients} clients, {trace.rounds} rounds, hash {trace.content_hash}")
 
@@ -100,10 +99,11 @@ def stats(
     ] = None,
 ) -> None:
     """Summarise who drops out, when, why and for how long."""
+    from fdsim.cli.console import PlainConsole
     from fdsim.trace.stats import show, stats_rows, write_stats
 
     rows = stats_rows(file)
-    show(rows)
+    show(rows, PlainConsole())
     if out is not None:
         write_stats(rows, out)
         typer.echo(f"{out}: {len(rows)} numbers (table, key, value)")

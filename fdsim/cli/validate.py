@@ -13,21 +13,28 @@ from fdsim.cli.options import NoCode, Overrides, ScenarioFile, trust
 def validate(scenario: ScenarioFile, sets: Overrides = None, no_code: NoCode = False) -> None:
     """Check a scenario file, or every trial of a study file, without running anything."""
     if _is_study(scenario):
+        from fdsim.catalogue import own_code
         from fdsim.studies.plan import plan_study
         from fdsim.studies.study_file import load_study
 
-        plan = plan_study(load_study(scenario, sets or []))
+        with own_code(trust(no_code)):
+            plan = plan_study(load_study(scenario, sets or []))
         typer.echo(
             f"{scenario}: valid. {len(plan.trials)} trials; `fdsim study {scenario} --dry-run` shows them"
         )
         return
+    from fdsim.data.memory import machine_bytes
     from fdsim.devices.models.replay import repeated_logs
     from fdsim.inspect.explain import doubts
-    from fdsim.prepare import prepare
+    from fdsim.prepare import prepare, refuse_impossible
     from fdsim.scenario import load_scenario
+    from fdsim.studies.plan import planned_federation
 
     loaded = load_scenario(scenario, sets or [], code=trust(no_code))
-    prepare(loaded)
+    prepared = prepare(loaded)
+    refuse_impossible(prepared, machine_bytes())
+    for strategy in loaded.strategies:
+        strategy.check(planned_federation(prepared))
     for doubt in doubts(loaded):
         typer.echo(f"warning: {doubt}", err=True)
     labels = ", ".join(strategy.label for strategy in loaded.strategies)
@@ -43,5 +50,5 @@ def _is_study(path: Path) -> bool:
     """Whether the file itself has a [study] table; a file that cannot be read is left to the reader's message."""
     try:
         return "study" in tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False

@@ -29,7 +29,7 @@ def verify(
     ] = None,
 ) -> None:
     """Run a run's scenario again and compare every table value by value."""
-    from fdsim.errors import InputError, RunError
+    from fdsim.errors import InputError, RunError, printable
     from fdsim.inspect.verify import verify_run
 
     if reference:
@@ -44,12 +44,13 @@ def verify(
     verdict = verify_run(run, quick=quick, tolerance=tolerance, code=code)
     say_own_code()
     if verdict.changed:
-        typer.echo(f"the environment changed since the run: {', '.join(verdict.changed)}")
+        typer.echo(printable(f"the environment changed since the run: {', '.join(verdict.changed)}"))
     if verdict.difference is not None:
         raise RunError(f"{run}: not the same. {verdict.difference}")
     exactly = "bit by bit" if not tolerance else f"within {tolerance:g}"
     failed = f"; failed, then as now: {', '.join(verdict.failed)}" if verdict.failed else ""
-    typer.echo(f"{run}: the same {exactly} over {verdict.rounds} rounds, real time left out{failed}")
+    told = f"{run}: the same {exactly} over {verdict.rounds} rounds, real time left out{failed}"
+    typer.echo(printable(told))
 
 
 def _verify_reference(run: Path, code: Path | None) -> None:

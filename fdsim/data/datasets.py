@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from fdsim.catalogue import Chosen, Component
+from fdsim.data.memory import machine_bytes, refuse_beyond
 from fdsim.data.partition import Iid, Partition
 from fdsim.errors import DataError
 from fdsim.rng import stream
@@ -36,6 +37,8 @@ class DataSource(Component):
     """A labelled train and test set, and how the train set is divided among clients."""
 
     family: ClassVar[str] = "data"
+    #: The least that one number of an input takes in memory.
+    value_bytes: ClassVar[int] = 1
 
     partition: Annotated[Partition, Chosen("partition")] = Field(
         default_factory=lambda: Iid(), description="how the train set is divided among clients"
@@ -59,9 +62,59 @@ class DataSource(Component):
         """Return all examples."""
         raise NotImplementedError(f"{type(self).__name__} has no load")
 
+    def examples(self) -> Examples:
+        """Return all examples, checked: whoever learns from them takes them from here, and not from `load`."""
+        found = self.load()
+        for part in ("train", "test"):
+            self._refuse_nonsense(found, part)
+        return found
+
+    def _refuse_nonsense(self, found: Examples, part: str) -> None:
+        """Raise an error that names the file, as far as it is known, and the row of what no net can learn from."""
+        inputs, labels = getattr(found, f"{part}_inputs"), getattr(found, f"{part}_labels")
+        given = getattr(self, part, None)
+        place = (
+            f"data.{part} ('{given}')"
+            if isinstance(given, Path | str)
+            else f"data ('{self.kind}'), {part} set"
+        )
+        if len(inputs) != len(labels) or not len(labels):
+            raise DataError(
+                place,
+                f"it has {len(inputs)} inputs and {len(labels)} labels",
+                "give one label with each input",
+            )
+        row = _first_not_finite(inputs)
+        if row is not None:
+            raise DataError(
+                f"{place}, row {row}",
+                "the input has NaN or infinity in it",
+                "leave the row out, or put a number in its place",
+            )
+        wrong = np.flatnonzero((labels < 0) | (labels >= found.classes))
+        if len(wrong):
+            raise DataError(
+                f"{place}, row {wrong[0]}",
+                f"the label is {labels[wrong[0]]}, and there are {found.classes} classes",
+                f"number the labels from 0 to {found.classes - 1}",
+            )
+
     def labels(self) -> np.ndarray:
         """Return the train labels [N] alone, which is all a partition looks at."""
         return self.load().train_labels
+
+
+def _first_not_finite(inputs: np.ndarray) -> int | None:
+    """Return the first row with NaN or infinity in it, looking at a few megabytes at a time."""
+    if not np.issubdtype(inputs.dtype, np.floating):
+        return None
+    rows = max(1, 2**20 // max(1, int(np.prod(inputs.shape[1:]))))
+    for start in range(0, len(inputs), rows):
+        block = inputs[start : start + rows]
+        bad = ~np.isfinite(block).reshape(len(block), -1).all(axis=1)
+        if bad.any():
+            return start + int(np.argmax(bad))
+    return None
 
 
 class Digits(DataSource):
@@ -100,6 +153,8 @@ def _digits() -> Examples:
 class Synthetic(DataSource):
     """Smooth random patterns, one per label, plus noise: generated images of any size and number."""
 
+    value_bytes: ClassVar[int] = 4
+
     shape: tuple[PositiveInt, PositiveInt, PositiveInt] = Field(
         (1, 16, 16), description="channels, height, width"
     )
@@ -121,6 +176,13 @@ class Synthetic(DataSource):
         )
 
     def labels(self) -> np.ndarray:
+        refuse_beyond(
+            machine_bytes(),
+            24.0 * self.train_samples,
+            place="data.train_samples",
+            what=f"{self.train_samples} labels",
+            remedy="make fewer samples",
+        )
         return _synthetic_labels(self.classes, self.train_samples, self.data_seed, "train")
 
 

@@ -80,10 +80,6 @@ class ShardedCohort:
         """Return parameters [P] as the net's state dict, on the host."""
         return self._home.named(params)
 
-    def learning_rate(self, round_index: int) -> float:
-        """Return η_L of a round."""
-        return self._home.learning_rate(round_index)
-
     def train(
         self, start: Tensor, clients: np.ndarray, round_index: int, work_frac: np.ndarray | None = None
     ) -> Iterator[Chunk]:

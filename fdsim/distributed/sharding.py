@@ -94,7 +94,7 @@ def sharded(
             "max_restarts": -1,
             "max_task_retries": -1,
         }
-        examples = ray.put(prepared.scenario.data.load())
+        examples = ray.put(prepared.scenario.data.examples())
         job = {
             "scenario": prepared.scenario.as_tables(),
             # The user's own kinds are found there as here.

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,17 +16,20 @@ from fdsim.prepare import Prepared, prepare
 from fdsim.scenario import Scenario, load_scenario
 from fdsim.trace import Cause, Outcome, TraceRound
 
-
-def explain_scenario(path: Path, overrides: list[str], rounds: int, *, code: OwnCode | None = None) -> None:
-    """Print what a scenario contains, who drops out of its first rounds, and what the run will take."""
+if TYPE_CHECKING:
     from rich.console import Console
+
+
+def explain_scenario(
+    path: Path, overrides: list[str], rounds: int, console: Console, *, code: OwnCode | None = None
+) -> None:
+    """Print what a scenario contains, who drops out of its first rounds, and what the run will take."""
     from rich.table import Table
 
     from fdsim.pipeline import participation_rounds
     from fdsim.telemetry.callback import Callback
 
     prepared = prepare(load_scenario(path, overrides, code=code))
-    console = Console()
     began_s = time.perf_counter()
     trace = list(islice(participation_rounds(prepared, Callback()), rounds))
     fleet_s_per_round = (time.perf_counter() - began_s) / len(trace)

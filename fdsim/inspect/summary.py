@@ -124,12 +124,12 @@ def summary_table(summary: RunSummary, title: str) -> Table:
             "–" if line.substitution_error is None else f"{line.substitution_error:.3g}"
             for line in summary.strategies
         ]
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
+    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
     table.add_column("strategy", overflow="fold")
     for heading in columns:
         table.add_column(heading, justify="right", no_wrap=True)
     for line, *cells in zip(summary.strategies, *columns.values(), strict=True):
-        table.add_row(Text(line.strategy if line.strategy.isprintable() else ascii(line.strategy)), *cells)
+        table.add_row(Text(line.strategy), *cells)
     return table
 
 
@@ -157,9 +157,7 @@ def print_summary(folder: Path, console: Console) -> None:
 
     run = fdsim.open_run(folder)
     summary = summarise(run.rounds, run.trace, run.tables.get("target_accuracy"))
-    name = run.manifest["name"]
-    shown = name if name.isprintable() else ascii(name)
-    console.print(summary_table(summary, f"{shown}, seed {run.manifest['seed']}"))
+    console.print(summary_table(summary, f"{run.manifest['name']}, seed {run.manifest['seed']}"))
     if any(line.gap_to_full is not None for line in summary.strategies):
         console.print(
             "worst after ⅓: lowest accuracy after a third of the rounds; < 90 % of full: simulated time with such a model",

@@ -6,14 +6,13 @@ counterfactual is on or off, which keeps the learning bit-identical.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fdsim.learning.trainer import Chunk
+from fdsim.learning.trainer import Chunk, Trainer
 from fdsim.strategies.base import (
     LEFT_OUT,
     MEAN,
@@ -49,7 +48,7 @@ class Counterfactual:
     ) -> None:
         self._cohort = cohort
         #: Clients whose true update is not known: the missing, and those whose work was cut short.
-        self.clients = np.union1d(cohort.missing, cohort.partial)
+        self._clients = np.union1d(cohort.missing, cohort.partial)
         self._trained: list[np.ndarray] = []
         stand_in = np.full(len(cohort.missing), ZERO) if blend is None else blend.stand_in
         self._stand_in = dict(zip(cohort.missing.tolist(), stand_in.tolist(), strict=True))
@@ -101,11 +100,12 @@ class Counterfactual:
             return torch.zeros_like(update)
         return update  # left out: the average of the others represents it
 
-    def measure(self, chunks: Iterable[Chunk], update: Tensor, *, learning_rate: float) -> dict[str, Tensor]:
-        """Compare the global `update` [P] and every substitute with the true updates in `chunks`."""
+    def measure(self, trainer: Trainer, update: Tensor, *, learning_rate: float) -> dict[str, Tensor]:
+        """Train for the true updates, and compare the global `update` [P] and every substitute with them."""
         squared, cosine = [update.new_empty(0)], [update.new_empty(0)]
-        for chunk in chunks:
-            add_weighted_(self._true_update, self._cohort.client_weight[chunk.clients], chunk.updates)
+        clients, cohort = self._clients, self._cohort
+        for chunk in trainer.train(cohort.params, clients, cohort.round_index) if len(clients) else ():
+            add_weighted_(self._true_update, cohort.client_weight[chunk.clients], chunk.updates)
             substitutes = torch.stack([self._substitute(client, update) for client in chunk.clients.tolist()])
             squared.append((substitutes - chunk.updates).square().sum(dim=1))
             norms = torch.linalg.vector_norm(substitutes, dim=1) * torch.linalg.vector_norm(

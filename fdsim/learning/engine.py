@@ -1,15 +1,14 @@
 """The round loop: one strategy learns on a trace, round by round.
 
-The engine owns orchestration: a round (round.py) trains the active clients and blends their updates; then the
-strategy takes in what the round has shown, the server optimiser steps, and the round is recorded. Rounds are
-pulled from an iterator one at a time, so that a source of rounds may look at the learner before it returns
-the next one.
+A round (round.py) trains the active clients and blends their updates; then the strategy takes in what the round has
+shown, the server optimiser steps, and the round is recorded. Rounds are pulled from an iterator one at a time, so that
+a source of rounds may look at the learner before it returns the next one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,14 +16,11 @@ import torch
 from torch import Tensor
 
 from fdsim.errors import TraceError
-from fdsim.learning.friends import CLUSTERS_UP_TO, FriendFigures, cluster_agreement, friend_figures
-from fdsim.learning.records import client_rows, round_row, snapshot_of
-from fdsim.learning.round import Round, RoundOutcome
+from fdsim.learning.friends import CLUSTERS_UP_TO
+from fdsim.learning.round import Round
 from fdsim.learning.similarity import UpdateComparer
-from fdsim.learning.stopwatch import Stopwatch
-from fdsim.learning.trainer import Evaluation, Trainer
-from fdsim.strategies.base import Federation, Feedback, State, Strategy
-from fdsim.telemetry.schema import ClientRows, RoundRow, SimilaritySnapshot
+from fdsim.learning.trainer import Trainer
+from fdsim.strategies.base import Federation, State, Strategy
 from fdsim.trace import TraceRound
 
 if TYPE_CHECKING:
@@ -66,8 +62,10 @@ class Learner:
         return state
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Learner:
-        """Rebuild the learner from what `as_state` returned."""
+    def from_state(cls, state: dict[str, Any], *, parameters: int) -> Learner:
+        """Rebuild the learner from what `as_state` returned; raise an error if it is not that of such a net."""
+        if state["params"].shape != (parameters,):
+            raise ValueError(f"its net has {list(state['params'].shape)} parameters instead of {parameters}")
         parts: dict[str, dict[str, Any]] = {part: {} for part in _PARTS}
         for name, value in state.items():
             part, dot, rest = name.partition(".")
@@ -84,15 +82,6 @@ class Learner:
 
 
 _PARTS = ("optimiser_state", "strategy_state", "analytics")
-
-
-@dataclass(frozen=True)
-class RoundResult:
-    """What a round leaves behind: a row, its clients' rows, and a snapshot when one was due."""
-
-    row: RoundRow
-    clients: ClientRows
-    snapshot: SimilaritySnapshot | None
 
 
 def begin(strategy: Strategy, task: Task) -> Learner:
@@ -114,10 +103,11 @@ def begin(strategy: Strategy, task: Task) -> Learner:
     )
 
 
-def learn(
-    strategy: Strategy, task: Task, trace: Iterable[TraceRound], learner: Learner
-) -> Iterator[RoundResult]:
-    """Take a learner through the rounds it has not seen; it may be checkpointed between results."""
+def learn(strategy: Strategy, task: Task, trace: Iterable[TraceRound], learner: Learner) -> Iterator[Round]:
+    """Take a learner through the rounds it has not seen; it may be checkpointed between them.
+
+    A round is yielded once it is over: its row, its clients' rows, and a snapshot where one was due.
+    """
     federation = task.federation
     learner.move(federation.accelerator)
     comparer = UpdateComparer(strategy.update_score, federation) if strategy.compares else None
@@ -131,57 +121,7 @@ def learn(
                 "use a trace made for as many clients",
             )
         current = Round(strategy, task, comparer, trace_round, learner)
-        yield _conclude(strategy, task, learner, current.run(), current.watch)
-
-
-def _conclude(
-    strategy: Strategy, task: Task, learner: Learner, outcome: RoundOutcome, watch: Stopwatch
-) -> RoundResult:
-    """Let strategy, server and analytics take in a round, and record it."""
-    round_index, true_cluster = outcome.cohort.round_index, task.federation.true_cluster
-    # In a round without active clients nothing moves, and the strategy has nothing to report.
-    figures, report = FriendFigures(), dict[str, float]()
-    with watch.on("blend"):
-        if outcome.blend is not None:
-            scores = None if outcome.pair_scores is None else outcome.pair_scores.scores
-            feedback = Feedback(scores, outcome.losses, outcome.figures, outcome.learning_rate)
-            learner.strategy_state = strategy.after_round(learner.strategy_state, outcome.cohort, feedback)
-            report = strategy.report(learner.strategy_state)
-            last = learner.analytics["last_stand_in"]
-            figures = friend_figures(strategy, outcome.cohort, outcome.blend, true_cluster, last)
-            _follow(learner.analytics, outcome)
-            learner.params, learner.optimiser_state = task.training.server_optimiser.step(
-                learner.params, outcome.update, learner.optimiser_state, task.training.global_learning_rate
-            )
-    evaluation: Evaluation | None = None
-    if task.due(task.telemetry.evaluate_every, round_index):
-        with watch.on("evaluate"):
-            evaluation = task.trainer.evaluate(learner.params)
-    snapshot: SimilaritySnapshot | None = None
-    with watch.on("analytics"):
-        if evaluation is not None and true_cluster is not None and len(true_cluster) <= CLUSTERS_UP_TO:
-            agreement = cluster_agreement(strategy.friendship(learner.strategy_state), true_cluster)
-            figures = replace(figures, cluster_agreement=agreement)
-        if task.due(task.telemetry.similarity_every, round_index):
-            friendship = strategy.friendship(learner.strategy_state)
-            snapshot = snapshot_of(round_index, friendship, learner.analytics.get("distance"))
-    learner.next_round = round_index + 1
-    return RoundResult(
-        round_row(outcome, evaluation, figures, report, watch),
-        client_rows(outcome, evaluation, true_cluster),
-        snapshot,
-    )
-
-
-def _follow(analytics: dict[str, Any], outcome: RoundOutcome) -> None:
-    """Note each missing client's stand-in, and add to the mean distance of each pair compared."""
-    cohort, blend, pairs = outcome.cohort, outcome.blend, outcome.pair_scores
-    if blend is not None:
-        single = blend.stand_in >= 0
-        analytics["last_stand_in"][cohort.missing[single]] = blend.stand_in[single]
-    if pairs is not None and "distance" in analytics:
-        known = np.isfinite(pairs.distances)
-        where = tuple(cohort.active[places] for places in np.nonzero(known))
-        analytics["distances"][where] += 1
-        mean = analytics["distance"]
-        mean[where] += (pairs.distances[known] - mean[where]) / analytics["distances"][where]
+        current.train()
+        current.settle()
+        current.conclude(learner)
+        yield current

@@ -28,11 +28,22 @@ class FriendFigures:
 def friend_figures(
     strategy: Strategy,
     cohort: Cohort,
-    blend: Blend,
+    blend: Blend | None,
     true_cluster: np.ndarray | None,
     last_stand_in: np.ndarray,
+    *,
+    friendship: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> FriendFigures:
-    """Return a round's analytics; `last_stand_in` [K] is each client's previous stand-in, -1 for none."""
+    """Return a round's analytics; `last_stand_in` [K] is each client's previous stand-in, -1 for none.
+
+    With `friendship`, R and N, also how well the clusters in R agree with the true ones.
+    """
+    agreement = None
+    if friendship is not None and true_cluster is not None:
+        found = clusters_in(*friendship, count=len(np.unique(true_cluster)))
+        agreement = adjusted_rand_index(found, true_cluster)
+    if blend is None:
+        return FriendFigures(cluster_agreement=agreement)
     missing, stand_in = cohort.missing, blend.stand_in
     single = stand_in >= 0
     present = hit = fallback = stable = most = None
@@ -50,7 +61,7 @@ def friend_figures(
         before = last_stand_in[missing]
         could = single & np.isin(before, cohort.active)
         stable = float((before == stand_in)[could].mean()) if could.any() else None
-    return FriendFigures(present, hit, fallback, stable, most, _effective_updates(cohort, blend))
+    return FriendFigures(present, hit, fallback, stable, most, _effective_updates(cohort, blend), agreement)
 
 
 def _effective_updates(cohort: Cohort, blend: Blend) -> float:
@@ -64,16 +75,6 @@ def _effective_updates(cohort: Cohort, blend: Blend) -> float:
         stored = stored * blend.weights.sum() / cohort.client_weight[cohort.active].sum()
     weights = np.concatenate([blend.weights, stored])
     return float(weights.sum() ** 2 / (weights**2).sum())
-
-
-def cluster_agreement(
-    friendship: tuple[np.ndarray, np.ndarray] | None, true_cluster: np.ndarray
-) -> float | None:
-    """Return how well the clusters in R agree with the true ones; None for strategies that keep no R."""
-    if friendship is None:
-        return None
-    found = clusters_in(*friendship, count=len(np.unique(true_cluster)))
-    return adjusted_rand_index(found, true_cluster)
 
 
 def clusters_in(similarity: np.ndarray, meetings: np.ndarray, count: int) -> np.ndarray:

@@ -1,41 +1,37 @@
-"""From the outcome of a round to the rows of the run's tables."""
+"""From a round to its rows of the run's tables."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fdsim.learning.friends import FriendFigures
-from fdsim.learning.round import RoundOutcome
-from fdsim.learning.stopwatch import Stopwatch
-from fdsim.learning.trainer import Evaluation
 from fdsim.telemetry.schema import ClientRows, RoundRow, SimilaritySnapshot, Substitute
 
+if TYPE_CHECKING:
+    from fdsim.learning.round import Round
 
-def round_row(
-    outcome: RoundOutcome,
-    evaluation: Evaluation | None,
-    figures: FriendFigures,
-    report: dict[str, float],
-    watch: Stopwatch,
-) -> RoundRow:
-    """Make the round's row of the rounds table."""
-    trace_round, pairs, error = outcome.trace_round, outcome.pair_scores, outcome.substitution_error
-    selected = trace_round.selected
+
+def round_row(done: Round, friends: FriendFigures, report: dict[str, float]) -> RoundRow:
+    """Make a round's row of the rounds table."""
+    trace_round, pairs, error = done.trace_round, done.pair_scores, done.substitution_error
+    selected, evaluation, watch = trace_round.selected, done.evaluation, done.watch
     return RoundRow(
         round=trace_round.round,
         sim_time_s=trace_round.round_end_s,
         clients_selected=len(selected),
         clients_active=len(trace_round.completed),
         clients_dropped=len(trace_round.dropped),
-        clients_partial=len(outcome.cohort.partial),
+        clients_partial=len(done.cohort.partial),
         test_accuracy=None if evaluation is None else float(evaluation.accuracy),
         test_loss=None if evaluation is None else float(evaluation.loss),
-        train_loss=float(outcome.losses.mean()) if len(outcome.losses) else None,
-        update_norm=outcome.update_norm,
+        train_loss=float(done.losses.mean()) if len(done.losses) else None,
+        update_norm=done.update_norm,
         substitution_error=None if error is None else error.aggregate,
-        **vars(figures),
+        **vars(friends),
         pairs_computed=0 if pairs is None else int(np.isfinite(pairs.scores).sum()) // 2,
-        pairs_multiplied=outcome.pairs_multiplied,
+        pairs_multiplied=done.pairs_multiplied,
         pairs_eliminated=int(report.get("pairs_eliminated", 0)),
         candidates_frac=report.get("candidates_frac"),
         theta=report.get("theta"),
@@ -50,11 +46,10 @@ def round_row(
     )
 
 
-def client_rows(
-    outcome: RoundOutcome, evaluation: Evaluation | None, true_cluster: np.ndarray | None
-) -> ClientRows:
-    """Make the round's rows of the clients table, one per client that the trace lists."""
-    trace_round, cohort, blend = outcome.trace_round, outcome.cohort, outcome.blend
+def client_rows(done: Round) -> ClientRows:
+    """Make a round's rows of the clients table, one per client that the trace lists."""
+    trace_round, cohort, blend = done.trace_round, done.cohort, done.blend
+    evaluation, true_cluster = done.evaluation, done.task.federation.true_cluster
     listed = trace_round.listed
     clients = len(listed)
     active, missing = np.searchsorted(listed, cohort.active), np.searchsorted(listed, cohort.missing)
@@ -71,11 +66,11 @@ def client_rows(
         if blend.predicted_error is not None:
             predicted[missing] = blend.predicted_error
         weight[active] = blend.weights
-        train_loss[active] = outcome.losses
-    if outcome.substitution_error is not None:
-        measured = np.searchsorted(listed, outcome.substitution_error.clients)
-        error[measured] = outcome.substitution_error.squared
-        cosine[measured] = outcome.substitution_error.cosine
+        train_loss[active] = done.losses
+    if done.substitution_error is not None:
+        measured = np.searchsorted(listed, done.substitution_error.clients)
+        error[measured] = done.substitution_error.squared
+        cosine[measured] = done.substitution_error.cosine
     return ClientRows(
         round=trace_round.round,
         client=listed,

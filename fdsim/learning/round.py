@@ -1,47 +1,27 @@
-"""One round of learning: whose updates are received, what they add up to, and what became of it."""
+"""One round of learning: whose updates are received, what they add up to, and what it leaves behind."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fdsim.errors import NumericalError, RunError
-from fdsim.learning.counterfactual import Counterfactual, SubstitutionError, add_weighted_
+from fdsim.learning.counterfactual import Counterfactual, SubstitutionError
+from fdsim.learning.friends import CLUSTERS_UP_TO, friend_figures
+from fdsim.learning.records import client_rows, round_row, snapshot_of
 from fdsim.learning.similarity import PairScores, UpdateComparer, pair_scores
 from fdsim.learning.stopwatch import Stopwatch
-from fdsim.learning.trainer import Chunk, Digest, DigestingTrainer, DigestRequest
-from fdsim.strategies.base import Blend, Cohort, Federation, Strategy, where_defined
+from fdsim.learning.trainer import Chunk, Digest, DigestingTrainer, DigestRequest, Evaluation
+from fdsim.strategies.base import Blend, Cohort, Federation, Feedback, Strategy, where_defined
+from fdsim.telemetry.schema import ClientRows, RoundRow, SimilaritySnapshot
 from fdsim.trace import Cause, Phase, TraceRound
 
 if TYPE_CHECKING:
     from fdsim.learning.engine import Learner, Task
-
-
-@dataclass(frozen=True)
-class RoundOutcome:
-    """What became of a round. All of it is on the host but for the update."""
-
-    trace_round: TraceRound
-    cohort: Cohort
-    blend: Blend | None
-    """None when no client was active."""
-    update: Tensor
-    """[P] the global update, on the accelerator; zero when no client was active."""
-    update_norm: float
-    losses: np.ndarray
-    """[S] mean training loss of each active client."""
-    figures: np.ndarray | None
-    """[S, n] what the strategy returned when it stored updates."""
-    learning_rate: float
-    pair_scores: PairScores | None
-    pairs_multiplied: int
-    substitution_error: SubstitutionError | None
-    """None unless the counterfactual is on."""
 
 
 def cohort_of(strategy: Strategy, federation: Federation, trace_round: TraceRound, params: Tensor) -> Cohort:
@@ -101,10 +81,25 @@ def _misfit(strategy: Strategy, problem: str) -> RunError:
 
 
 class Round:
-    """A round under way: tensors stay on the accelerator until `run` fetches them all at once.
+    """One round of one strategy, from the blend before training to the rows it leaves behind.
 
-    The strategy's state changes only through `Strategy.store`.
+    `train`, `settle` and `conclude` follow each other. What training computes stays on the accelerator until `settle`
+    fetches all of it at once. Until `conclude` the strategy's state changes only through `Strategy.store`.
     """
+
+    #: What the round leaves behind; the snapshot where one was due.
+    row: RoundRow
+    clients: ClientRows
+    snapshot: SimilaritySnapshot | None = None
+    #: How good the global model is after the round, where it was evaluated.
+    evaluation: Evaluation | None = None
+    pair_scores: PairScores | None = None
+    #: None unless the counterfactual is on.
+    substitution_error: SubstitutionError | None = None
+    #: [S, n] what the strategy returned when it stored updates.
+    figures: np.ndarray | None = None
+    update_norm = 0.0
+    pairs_multiplied = 0
 
     def __init__(
         self,
@@ -115,85 +110,50 @@ class Round:
         learner: Learner,
     ) -> None:
         self.watch = Stopwatch()
-        self._strategy, self._task, self._comparer = strategy, task, comparer
-        self._trace_round, self._state = trace_round, learner.strategy_state
-        self._cohort = cohort = cohort_of(strategy, task.federation, trace_round, learner.params)
-        self._update = torch.zeros_like(cohort.params)
+        self.strategy, self.task, self.trace_round = strategy, task, trace_round
+        self._comparer, self._state = comparer, learner.strategy_state
+        self.cohort = cohort = cohort_of(strategy, task.federation, trace_round, learner.params)
+        self.learning_rate = task.training.learning_rate_in(cohort.round_index)
+        #: [P] the global update, on the accelerator; zero when no client was active.
+        self.update = torch.zeros_like(cohort.params)
+        #: [S] mean training loss of each active client.
+        self.losses = np.empty(0)
+        #: None when no client was active.
+        self.blend: Blend | None = None
         self._wanted: np.ndarray | None = None
         self._order: list[np.ndarray] = []
-        self._blend: Blend | None = None
+        #: What the host is to know of the round; see `settle`.
+        self._tensors: dict[str, Tensor] = {}
         with self.watch.on("blend"):
             if len(cohort.active):
-                self._blend = strategy.blend(self._state, cohort)
-                check_blend(strategy, cohort, self._blend)
+                self.blend = strategy.blend(self._state, cohort)
+                check_blend(strategy, cohort, self.blend)
                 if comparer is not None:
                     self._wanted = strategy.pairs(self._state, cohort)
                     comparer.begin(cohort.round_index, self._wanted, len(cohort.active))
         self._counterfactual: Counterfactual | None = None
         if task.telemetry.counterfactual:
             with self.watch.on("analytics"):
-                self._counterfactual = Counterfactual(strategy, self._state, cohort, self._blend)
-
-    def run(self) -> RoundOutcome:
-        """Train the active clients, blend their updates, and wait for the accelerator once."""
-        cohort, trainer, counterfactual = self._cohort, self._task.trainer, self._counterfactual
-        learning_rate = trainer.learning_rate(cohort.round_index)
-        tensors = {} if self._blend is None else self._train(self._blend)
-        tensors["update_norm"] = torch.linalg.vector_norm(self._update).reshape(1)
-        if counterfactual is not None:
-            with self.watch.on("analytics"):
-                chunks = trainer.train(cohort.params, counterfactual.clients, cohort.round_index)
-                tensors |= counterfactual.measure(
-                    chunks if len(counterfactual.clients) else (), self._update, learning_rate=learning_rate
-                )
-        # Waiting belongs to training, which is what the accelerator is busy with.
-        with self.watch.on("train"):
-            host = _fetch(tensors)
-        losses, figures, update_norm = np.empty(0), None, float(host["update_norm"][0])
-        if "losses" in host:
-            order = np.argsort(np.concatenate(self._order))
-            losses = host["losses"][order]
-            figures = host["figures"][order] if "figures" in host else None
-        _check_finite(cohort, losses, update_norm)
-        scores = None
-        if "products" in host:
-            with self.watch.on("blend"):
-                scores = pair_scores(
-                    host["products"], self._wanted, self._strategy.update_score, learning_rate=learning_rate
-                )
-        return RoundOutcome(
-            trace_round=self._trace_round,
-            cohort=cohort,
-            blend=self._blend,
-            update=self._update,
-            update_norm=update_norm,
-            losses=losses,
-            figures=figures,
-            learning_rate=learning_rate,
-            pair_scores=scores,
-            pairs_multiplied=0 if self._comparer is None or self._blend is None else self._comparer.pairs,
-            substitution_error=None if counterfactual is None else counterfactual.error(host),
-        )
+                self._counterfactual = Counterfactual(strategy, self._state, cohort, self.blend)
 
     @property
     def _needs_updates(self) -> bool:
         """Whether whole updates are needed, and not just their weighted sum and sketches."""
-        compares_whole = self._comparer is not None and self._strategy.update_score.sketch_dim is None
-        return compares_whole or self._strategy.stores or self._counterfactual is not None
+        compares_whole = self._comparer is not None and self.strategy.update_score.sketch_dim is None
+        return compares_whole or self.strategy.stores or self._counterfactual is not None
 
-    def _train(self, blend: Blend) -> dict[str, Tensor]:
-        """Stream the active clients' results into the update; return their losses and inner products."""
-        cohort, comparer, trainer = self._cohort, self._comparer, self._task.trainer
+    def train(self) -> None:
+        """Train the active clients, and stream their results into the update."""
+        if self.blend is None:
+            return
+        cohort, comparer, blend, trainer = self.cohort, self._comparer, self.blend, self.task.trainer
+        who = cohort.params, cohort.active, cohort.round_index, cohort.work_frac
         chunks: Iterator[Chunk] | Iterator[Digest]
         if isinstance(trainer, DigestingTrainer) and not self._needs_updates:
-            request = DigestRequest(blend.weights, self._strategy.update_score.sketch_dim)
-            chunks = trainer.digest(
-                cohort.params, cohort.active, cohort.round_index, cohort.work_frac, request
-            )
+            chunks = trainer.digest(*who, DigestRequest(blend.weights, self.strategy.update_score.sketch_dim))
         else:
-            chunks = trainer.train(
-                cohort.params, cohort.active, cohort.round_index, work_frac=cohort.work_frac
-            )
+            chunks = trainer.train(*who)
+        weights = torch.as_tensor(blend.weights).to(self.update)
         losses: list[Tensor] = []
         figures: list[Tensor] = []
         received: Iterator[Chunk | Digest] = self.watch.over("train", chunks)
@@ -201,18 +161,17 @@ class Round:
             positions = np.searchsorted(cohort.active, chunk.clients)
             self._order.append(positions)
             losses.append(chunk.losses)
-            if isinstance(chunk, Digest):
-                with self.watch.on("blend"):
-                    self._update += chunk.weighted_sum
+            with self.watch.on("blend"):
+                if isinstance(chunk, Digest):
+                    self.update += chunk.weighted_sum
                     if comparer is not None and chunk.sketches is not None:
                         comparer.add_rows(positions, chunk.sketches)
-                continue
-            with self.watch.on("blend"):
-                add_weighted_(self._update, blend.weights[positions], chunk.updates)
+                    continue
+                self.update.addmv_(chunk.updates.T, weights[positions])
                 if comparer is not None:
                     comparer.add(positions, chunk.updates)
-                if self._strategy.stores:
-                    stored = self._strategy.store(self._state, cohort, chunk.clients, chunk.updates)
+                if self.strategy.stores:
+                    stored = self.strategy.store(self._state, cohort, chunk.clients, chunk.updates)
                     if stored is not None:
                         figures.append(stored)
             if self._counterfactual is not None:
@@ -220,21 +179,89 @@ class Round:
                     self._counterfactual.add(positions, chunk)
         with self.watch.on("blend"):
             if blend.correction is not None:
-                self._update += blend.correction
-            tensors = {"losses": torch.cat(losses)}
+                self.update += blend.correction
+            self._tensors["losses"] = torch.cat(losses)
             if figures:
-                tensors["figures"] = torch.cat(figures)
-            return tensors if comparer is None else tensors | {"products": comparer.products()}
+                self._tensors["figures"] = torch.cat(figures)
+            if comparer is not None:
+                self._tensors["products"] = comparer.products()
+                self.pairs_multiplied = comparer.pairs
 
+    def settle(self) -> None:
+        """Measure the substitution error, then bring all that the host is to know there, in one transfer."""
+        counterfactual, cohort, tensors = self._counterfactual, self.cohort, self._tensors
+        tensors["update_norm"] = torch.linalg.vector_norm(self.update).reshape(1)
+        if counterfactual is not None:
+            with self.watch.on("analytics"):
+                tensors |= counterfactual.measure(
+                    self.task.trainer, self.update, learning_rate=self.learning_rate
+                )
+        # Waiting belongs to training, which is what the accelerator is busy with.
+        with self.watch.on("train"):
+            flat = torch.cat([tensor.reshape(-1) for tensor in tensors.values()]).cpu().numpy()
+        ends = np.cumsum([tensor.numel() for tensor in tensors.values()])[:-1]
+        host = {
+            name: part.reshape(tuple(tensor.shape))
+            for (name, tensor), part in zip(
+                tensors.items(), np.split(flat.astype(np.float64), ends), strict=True
+            )
+        }
+        self.update_norm = float(host["update_norm"][0])
+        if "losses" in host:
+            order = np.argsort(np.concatenate(self._order))
+            self.losses = host["losses"][order]
+            self.figures = host["figures"][order] if "figures" in host else None
+        _check_finite(cohort, self.losses, self.update_norm)
+        if "products" in host:
+            with self.watch.on("blend"):
+                self.pair_scores = pair_scores(
+                    host["products"],
+                    self._wanted,
+                    self.strategy.update_score,
+                    learning_rate=self.learning_rate,
+                )
+        if counterfactual is not None:
+            self.substitution_error = counterfactual.error(host)
 
-def _fetch(tensors: dict[str, Tensor]) -> dict[str, np.ndarray]:
-    """Bring small tensors to the host as float64 arrays, in one transfer."""
-    flat = torch.cat([tensor.reshape(-1) for tensor in tensors.values()]).cpu().numpy().astype(np.float64)
-    parts = np.split(flat, np.cumsum([tensor.numel() for tensor in tensors.values()])[:-1])
-    return {
-        name: part.reshape(tuple(tensor.shape))
-        for (name, tensor), part in zip(tensors.items(), parts, strict=True)
-    }
+    def conclude(self, learner: Learner) -> None:
+        """Let strategy, server and analytics take the round in, and record it."""
+        strategy, task, watch, round_index = self.strategy, self.task, self.watch, self.cohort.round_index
+        # In a round without active clients nothing moves, and the strategy has nothing to report.
+        report: dict[str, float] = {}
+        with watch.on("blend"):
+            if self.blend is not None:
+                scores = None if self.pair_scores is None else self.pair_scores.scores
+                feedback = Feedback(scores, self.losses, self.figures, self.learning_rate)
+                learner.strategy_state = strategy.after_round(learner.strategy_state, self.cohort, feedback)
+                report = strategy.report(learner.strategy_state)
+                learner.params, learner.optimiser_state = task.training.server_optimiser.step(
+                    learner.params, self.update, learner.optimiser_state, task.training.global_learning_rate
+                )
+        if task.due(task.telemetry.evaluate_every, round_index):
+            with watch.on("evaluate"):
+                self.evaluation = task.trainer.evaluate(learner.params)
+        with watch.on("analytics"):
+            true_cluster, analytics = task.federation.true_cluster, learner.analytics
+            snapshot_due = task.due(task.telemetry.similarity_every, round_index)
+            clustered = true_cluster is not None and len(true_cluster) <= CLUSTERS_UP_TO
+            compared = self.evaluation is not None and clustered
+            friendship = strategy.friendship(learner.strategy_state) if compared or snapshot_due else None
+            friends = friend_figures(
+                strategy,
+                self.cohort,
+                self.blend,
+                true_cluster,
+                analytics["last_stand_in"],
+                friendship=friendship if compared else None,
+            )
+            _follow(analytics, self)
+            if snapshot_due:
+                self.snapshot = snapshot_of(round_index, friendship, analytics.get("distance"))
+        learner.next_round = round_index + 1
+        self.row, self.clients = round_row(self, friends, report), client_rows(self)
+        # Rounds may be kept for long: what was large and only needed on the way goes.
+        self._counterfactual, self._tensors, self.pair_scores = None, {}, None
+        self.update = self.update.new_empty(0)
 
 
 def _check_finite(cohort: Cohort, losses: np.ndarray, update_norm: float) -> None:
@@ -253,3 +280,17 @@ def _check_finite(cohort: Cohort, losses: np.ndarray, update_norm: float) -> Non
             f" (largest loss: client {int(cohort.active[worst])}, {losses[worst]:.3g})."
             " Lower training.learning_rate or training.global_learning_rate"
         )
+
+
+def _follow(analytics: dict[str, Any], done: Round) -> None:
+    """Note each missing client's stand-in, and add to the mean distance of each pair compared."""
+    cohort, blend, pairs = done.cohort, done.blend, done.pair_scores
+    if blend is not None:
+        single = blend.stand_in >= 0
+        analytics["last_stand_in"][cohort.missing[single]] = blend.stand_in[single]
+    if pairs is not None and "distance" in analytics:
+        known = np.isfinite(pairs.distances)
+        where = tuple(cohort.active[places] for places in np.nonzero(known))
+        analytics["distances"][where] += 1
+        mean = analytics["distance"]
+        mean[where] += (pairs.distances[known] - mean[where]) / analytics["distances"][where]

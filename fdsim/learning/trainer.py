@@ -76,9 +76,6 @@ class Trainer(Protocol):
     def named(self, params: Tensor) -> dict[str, Tensor]:
         """Return parameters [P] as the net's state dict, on the host."""
 
-    def learning_rate(self, round_index: int) -> float:
-        """Return the local learning rate η_L of a round."""
-
 
 @runtime_checkable
 class DigestingTrainer(Protocol):

@@ -120,7 +120,7 @@ def scenario_tables(folder: Path) -> dict[str, Any]:
     path = folder / "scenario.toml"
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunFolderError(str(path), f"the file is damaged ({error})", "restore it from a copy") from None
 
 

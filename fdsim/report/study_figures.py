@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from fdsim.report.figure import Figure, plot_text, rounded
 from fdsim.report.study_data import StudyData
-from fdsim.report.study_headline import final_rows
+from fdsim.report.study_headline import rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,29 +22,81 @@ _DODGE = 0.6
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "hexagon")
 
 
-def final_figure(study: StudyData, cases: list[tuple[str, pd.DataFrame]]) -> list[Figure]:
-    """Draw the final accuracy of every strategy in every case, with its interval.
+@dataclass(frozen=True)
+class _ByCase:
+    """A measure as a figure of the cases shows it."""
+
+    measure: str
+    title: str
+    axis: str
+    format: str
+    bounds: tuple[float, float]
+    """Between which its values lie, whatever Student's t says of three seeds."""
+
+
+_FINAL = _ByCase("final_accuracy", "final accuracy", "final test accuracy", ".1%", (0.0, 1.0))
+#: What the end does not tell.
+_COURSE = (
+    _ByCase(
+        "worst_accuracy", "worst after ⅓", "lowest accuracy after a third of the rounds", ".1%", (0.0, 1.0)
+    ),
+    _ByCase("gap_to_full", "mean gap to full", "mean gap to full", ".1%", (-1.0, 1.0)),
+    _ByCase("hours_below_full", "time below 90 % of full", "hours below 90 % of full", ".1f", (0.0, np.inf)),
+)
+_INTERVALS = "Mean over the seeds; bars are 95% confidence intervals of the mean (Student's t)."
+
+
+def case_figures(study: StudyData, cases: list[tuple[str, pd.DataFrame]]) -> list[Figure]:
+    """Draw final accuracies, and measures of the way there, of every strategy in every case."""
+    if len(cases) < 2:
+        return []
+    final = Figure(
+        key="final-by-case",
+        title="Final accuracy by case",
+        says=_INTERVALS,
+        builder="plain",
+        payload=_case_view(study, cases, _FINAL),
+    )
+    known = [one for one in _COURSE if any(_known(rows, one.measure) for _, rows in cases)]
+    if not known:
+        return [final]
+    options = [{"value": one.measure, "text": one.title} for one in known]
+    course = Figure(
+        key="course-by-case",
+        title="The course of learning by case",
+        says=f"What the end does not tell: how low, how far behind full, and for how long. {_INTERVALS}",
+        builder="plain",
+        payload={
+            "views": {one.measure: _case_view(study, cases, one) for one in known},
+            "controls": [{"key": "view", "label": "measure", "kind": "select", "options": options}],
+        },
+    )
+    return [final, course]
+
+
+def _known(rows: pd.DataFrame, measure: str) -> dict[str, Any]:
+    """Return each strategy's row of a measure, of those for which it is known."""
+    return {name: row for name, row in rows_of(rows, measure).items() if np.isfinite(row["mean"])}
+
+
+def _case_view(study: StudyData, cases: list[tuple[str, pd.DataFrame]], shown: _ByCase) -> dict[str, Any]:
+    """Draw a measure of every strategy in every case, with its interval.
 
     Cases in the order of one swept number are joined by lines; others have no order that a line could show. The points
     of a case stand side by side, so that none hides another.
     """
-    if len(cases) < 2:
-        return []
     joined = _ordered(study)
-    names = list(dict.fromkeys(name for _, rows in cases for name in final_rows(rows)))
+    told = [_known(rows, shown.measure) for _, rows in cases]
+    names = list(dict.fromkeys(name for rows in told for name in rows))
     traces, values = [], list[list[Any]]()
     for index, name in enumerate(names):
-        found = [
-            (at, case, final_rows(rows)[name])
-            for at, (case, rows) in enumerate(cases)
-            if name in final_rows(rows)
-        ]
-        mean = np.array([row["mean"] for *_, row in found], dtype=float)
-        low = np.array([row["low"] for *_, row in found], dtype=float)
-        high = np.array([row["high"] for *_, row in found], dtype=float)
-        # An accuracy lies between 0 and 1, whatever Student's t says of three seeds.
-        low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
+        found = [(at, cases[at][0], rows[name]) for at, rows in enumerate(told) if name in rows]
+        mean, low, high = (
+            np.array([row[key] for *_, row in found], dtype=float) for key in ("mean", "low", "high")
+        )
+        low, high = np.clip(low, *shown.bounds), np.clip(high, *shown.bounds)
         aside = _DODGE * ((index + 0.5) / len(names) - 0.5)
+        colour, dash = study.looks[name]
         traces.append(
             {
                 "type": "scatter",
@@ -59,43 +112,31 @@ def final_figure(study: StudyData, cases: list[tuple[str, pd.DataFrame]]) -> lis
                     "arrayminus": rounded(np.nan_to_num(mean - low)),
                     "thickness": 1.4,
                     "width": 4,
-                    "color": study.looks[name][0],
+                    "color": colour,
                 },
-                "line": {"color": study.looks[name][0], "dash": study.looks[name][1], "width": 1.6},
-                "marker": {
-                    "size": 9,
-                    "color": study.looks[name][0],
-                    "symbol": _SYMBOLS[index % len(_SYMBOLS)],
-                },
-                "hovertemplate": "%{text}<br>%{fullData.name} <b>%{y:.1%}</b><extra></extra>",
+                "line": {"color": colour, "dash": dash, "width": 1.6},
+                "marker": {"size": 9, "color": colour, "symbol": _SYMBOLS[index % len(_SYMBOLS)]},
+                "hovertemplate": f"%{{text}}<br>%{{fullData.name}} <b>%{{y:{shown.format}}}</b><extra></extra>",
             }
         )
         values += [
             [case, name, float(row["mean"]), row["low"], row["high"], int(row["n"])] for _, case, row in found
         ]
-    columns = ["case", "strategy", "final_accuracy", "low", "high", "seeds"]
+    columns = ["case", "strategy", shown.measure, "low", "high", "seeds"]
     layout = {
         "showlegend": True,
         "margin": {"l": 8, "r": 16, "t": 30, "b": 8},
         "xaxis": {
             "title": "case",
             "tickvals": list(range(len(cases))),
-            "ticktext": [plot_text(case) for case, _ in cases],
+            "ticktext": [plot_text(case).replace(", ", "<br>") for case, _ in cases],
             "range": [-0.5, len(cases) - 0.5],
             "showgrid": False,
         },
-        "yaxis": {"title": "final test accuracy", "tickformat": ".0%"},
+        "yaxis": {"title": shown.axis, "tickformat": ".0%" if "%" in shown.format else None},
     }
     table = {"columns": columns, "values": [[_plain(row[i]) for row in values] for i in range(len(columns))]}
-    return [
-        Figure(
-            key="final-by-case",
-            title="Final accuracy by case",
-            says="Mean over the seeds; bars are 95% confidence intervals of the mean (Student's t).",
-            builder="plain",
-            payload={"traces": traces, "layout": layout, "table": table},
-        )
-    ]
+    return {"traces": traces, "layout": layout, "table": table}
 
 
 def _ordered(study: StudyData) -> bool:

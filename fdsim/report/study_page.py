@@ -12,7 +12,7 @@ from fdsim.report.headline import subtitle
 from fdsim.report.run_page import fleet_sections
 from fdsim.report.similarity import similarity_figure
 from fdsim.report.study_data import StudyData, case_name
-from fdsim.report.study_figures import final_figure, pair_figures
+from fdsim.report.study_figures import case_figures, pair_figures
 from fdsim.report.study_headline import finding, status, tiles
 from fdsim.report.substitution import error_figure, pairs_figure
 
@@ -46,7 +46,7 @@ def study_page(study: StudyData) -> Page:
                 "What each strategy learned from the same rounds, over all seeds.",
                 [
                     accuracy_figure(study.curves),
-                    *final_figure(study, cases),
+                    *case_figures(study, cases),
                     *pair_figures(study),
                     *_tables(study, cases),
                 ],

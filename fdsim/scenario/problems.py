@@ -8,7 +8,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from fdsim.catalogue import NestedError, nearest
-from fdsim.errors import ScenarioError
+from fdsim.errors import CatalogueError, ScenarioError
 from fdsim.scenario.file import Layers
 
 _COMPARED = {
@@ -123,5 +123,8 @@ def _problem(detail: Any, owner: type[BaseModel]) -> str:
     if kind == "too_short":
         return f"at least {context.get('min_length', 1)} is needed, {context.get('actual_length', 0)} given"
     if kind == "value_error":
-        return str(context.get("error", detail["msg"]))
+        error = context.get("error", detail["msg"])
+        if isinstance(error, CatalogueError):  # the place is known better here
+            return error.problem + (f". {error.remedy}" if error.remedy else "")
+        return str(error)
     return f"{given!r}: {detail['msg'][0].lower()}{detail['msg'][1:]}"

@@ -32,7 +32,7 @@ from fdsim.devices.config.server import Server
 from fdsim.errors import ScenarioError
 from fdsim.files import hash_of
 from fdsim.learning.config.acceleration import Acceleration
-from fdsim.learning.config.training import Training
+from fdsim.learning.config.training import MOST, Training
 from fdsim.learning.nets.library import Net
 from fdsim.participation.base import Participation
 from fdsim.scenario.file import TEXT, Layers, override, read_layers, with_value
@@ -49,7 +49,7 @@ class Scenario(Table):
         fdsim.Scenario(
             name="mine",
             rounds=20,
-            data={"kind": "digits", "partition": {"kind": "clustered"}},
+            data={"kind": "digits", "partition": {"kind": "clustered", "samples_per_client": 70}},
             net={"kind": "mlp"},
             training={"local_epochs": 2, "batch_size": 10, "learning_rate": 0.1},
             fleet=[{"profile": "midrange_phone", "count": 20}],
@@ -59,7 +59,7 @@ class Scenario(Table):
 
     name: PlainName = Field(min_length=1, max_length=100, description="names the run folder, runs/<name>")
     seed: NonNegativeInt = Field(default=0, description="every random stream of the run is derived from it")
-    rounds: PositiveInt = Field(description="rounds of learning")
+    rounds: PositiveInt = Field(le=MOST, description="rounds of learning")
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = Field(
         default=None,
         description="test accuracy for 'rounds to target'; by default 95 % of the best final accuracy",

@@ -3,7 +3,8 @@
 For a missing client k the server can tell, from what it has seen, how wrong each stand-in would be:
 
 - a friend's fresh update: the mean of ‖Δ_k − Δᵢ‖² over late meetings, or what their signatures say;
-- k's own last update: the mean of ‖Δ − last‖² over returns after as many rounds;
+- k's own last update, moved along with those of the clients that are back: the mean of ‖Δ − last‖² over returns
+  after as many rounds, less what they have in common;
 - the mean of the active: follows from the distances among them and to k.
 """
 
@@ -25,8 +26,9 @@ from fdsim.strategies.base import (
     UpdateScore,
     renormalised,
 )
+from fdsim.strategies.drift import blank_drift, drift_of, enter_drift
 from fdsim.strategies.mixtures import Rule, Sources, spread, substitutes
-from fdsim.strategies.predicted_error import blank_returns, enter_returns, memory_error
+from fdsim.strategies.predicted_error import blank_returns, calibration, enter_returns, memory_error
 from fdsim.strategies.remembered import (
     affordable_form,
     age_of,
@@ -113,7 +115,7 @@ class FdmsMemory(Strategy):
 
     def start(self, federation: Federation) -> State:
         form = affordable_form(self.label, federation, self.memory, self.max_memory_gb)
-        state = blank_remembered(federation, form) | blank_returns(federation.clients)
+        state = blank_remembered(federation, form) | blank_returns(federation.clients) | blank_drift()
         meet = self.friends == "meetings" or (self.friends == "auto" and federation.clients <= MEETINGS_UP_TO)
         if meet:
             state |= blank_similarity(federation.clients, "auto", bounded=False, forgetting=self.forgetting)
@@ -125,15 +127,21 @@ class FdmsMemory(Strategy):
         active, missing = cohort.active, cohort.missing
         age = age_of(state, missing, cohort.round_index)
         known = age > 0
+        back = age_of(state, active, cohort.round_index) > 0
+        drift, left = drift_of(state, age, int(back.sum()))
         found = substitutes(
             Sources(
                 apart=_apart(state, missing, active),
                 among=_apart(state, active, active),
-                remembered=np.where(known, memory_error(state, missing, age), np.nan),
+                remembered=np.where(known, memory_error(state, missing, age) * left, np.nan),
                 mean=renormalised(cohort),
             ),
             self.rule,
         )
+        # A memory that is moved along: y_k + c·(mean of Δᵢ − yᵢ), of which the fresh updates are known only later.
+        returning = back / max(back.sum(), 1)
+        parts = found.parts.copy()
+        parts[:, :-1] += (parts[:, -1] * drift)[:, None] * returning
         # Who is known speaks for who is not; then the weights of the missing go to what their substitutes are made of.
         speaks = np.concatenate([active, missing[known]])
         weight, unknown_error = self._speaking(state, cohort, speaks)
@@ -141,13 +149,19 @@ class FdmsMemory(Strategy):
         missing_weight[known] = weight[len(active) :]
         stand_in = np.where(found.main >= 0, active[np.maximum(found.main, 0)], found.main)
         stand_in = np.where(known, stand_in, LEFT_OUT)
+        remembered = missing_weight * parts[:, -1]
         return Blend(
-            weights=active_weight + missing_weight @ found.parts[:, :-1],
+            weights=active_weight + missing_weight @ parts[:, :-1],
             stand_in=stand_in,
             similarity=np.where(stand_in >= 0, -np.sqrt(found.main_error), np.nan),
-            correction=recalled_sum(state, missing, missing_weight * found.parts[:, -1], cohort.params),
-            mixture=found.parts,
-            predicted_error=np.where(known, found.error, unknown_error),
+            correction=recalled_sum(
+                state,
+                np.concatenate([missing, active]),
+                np.concatenate([remembered, -(remembered @ drift) * returning]),
+                cohort.params,
+            ),
+            mixture=parts,
+            predicted_error=np.where(known, found.error, unknown_error) * calibration(state),
         )
 
     def _speaking(self, state: State, cohort: Cohort, speaks: np.ndarray) -> tuple[np.ndarray, float]:
@@ -166,7 +180,7 @@ class FdmsMemory(Strategy):
     ) -> torch.Tensor | None:
         import torch
 
-        figures = [compare_and_remember(state, cohort, clients, updates).unsqueeze(1)]
+        figures = [compare_and_remember(state, cohort, clients, updates)]
         if "signature" in state:
             figures += [updates.square().sum(dim=1, keepdim=True), sketched(state, updates)]
         return torch.cat(figures, dim=1)
@@ -179,19 +193,28 @@ class FdmsMemory(Strategy):
         age = age_of(state, active, cohort.round_index)
         back = age > 0
         if back.any():
-            enter_returns(
-                state, active[back], age[back], feedback.figures[back, 0] / units, fading=self.fading
-            )
+            squares, added = feedback.figures[back, :2].T / units
+            enter_returns(state, active[back], age[back], squares, fading=self.fading)
+            enter_drift(state, squares, added.sum(), fading=self.fading)
         if "N" in state:
             record_scores(state, active, apart, self.forgetting, round_index=cohort.round_index)
         if "signature" in state:
-            enter_distances(state, active, apart, feedback.figures[:, 1] / units)
-            enter_signatures(state, active, feedback.figures[:, 2:])
+            enter_distances(state, active, apart, feedback.figures[:, 2] / units)
+            enter_signatures(state, active, feedback.figures[:, 3:])
         settle(state, cohort)
         return state
 
     def stored(self, state: State, cohort: Cohort, clients: np.ndarray) -> torch.Tensor:
-        return recall(state, clients, cohort.params)
+        import torch
+
+        active = cohort.active
+        back = active[age_of(state, active, cohort.round_index) > 0]
+        found = recall(state, clients, cohort.params)
+        drift, _ = drift_of(state, age_of(state, clients, cohort.round_index), len(back))
+        before = recalled_sum(state, back, np.full(len(back), 1.0 / max(len(back), 1)), cohort.params)
+        if before is None:
+            return found
+        return found - torch.outer(torch.as_tensor(drift).to(found), before)
 
     def friendship(self, state: State) -> tuple[np.ndarray, np.ndarray] | None:
         return (-np.sqrt(decoded(state["R"])), state["N"]) if "N" in state else None

@@ -55,6 +55,7 @@ def blank_remembered(federation: Federation, form: Form) -> State:
     state: State = {
         "memory": torch.zeros(shape, dtype=kind, device=federation.accelerator),
         "stored_in": np.full(rows, -1, dtype=np.int32),
+        "moved": torch.zeros(federation.parameters, dtype=federation.dtype, device=federation.accelerator),
     }
     if form == "circles":
         state |= {
@@ -106,14 +107,21 @@ def recalled_sum(
 def compare_and_remember(
     state: State, cohort: Cohort, clients: np.ndarray, updates: torch.Tensor
 ) -> torch.Tensor:
-    """Take updates [C, P]; return ‖Δ − remembered‖² [C], which means nothing where nothing was remembered."""
+    """Take updates [C, P]; return ‖m‖² of their moves m = Δ − remembered, and what each adds to ‖Σ m‖² [C, 2].
+
+    Both mean nothing where nothing was remembered.
+    """
     import torch
 
-    memory, moved = state["memory"], []
+    memory, moved, figures = state["memory"], state["moved"], []
+    known = age_of(state, clients, cohort.round_index) > 0
     # Row by row, each stays in a CPU's cache while it is compared and overwritten: a third of the time of all at once.
-    for row, update in zip(_rows(state, clients).tolist(), updates, strict=True):
-        gone = memory[row].to(update.dtype) - update
-        moved.append(torch.dot(gone, gone))
+    for row, counts, update in zip(_rows(state, clients).tolist(), known.tolist(), updates, strict=True):
+        move = update - memory[row].to(update.dtype)
+        square = torch.dot(move, move)
+        figures += [square, square + 2.0 * torch.dot(move, moved)]
+        if counts:
+            moved += move
         if "circle" not in state:
             memory[row].copy_(update)
     if "circle" in state:
@@ -122,13 +130,14 @@ def compare_and_remember(
         count = np.bincount(of_active[of_active >= 0], minlength=len(circles))
         member = (state["circle"][clients] == circles[:, None]) / np.maximum(count, 1)[:, None]
         state["incoming"].addmm_(torch.as_tensor(member, dtype=updates.dtype, device=updates.device), updates)
-    return torch.stack(moved)
+    return torch.stack(figures).view(-1, 2)
 
 
 def settle(state: State, cohort: Cohort) -> None:
     """Close a round: what its clients sent is remembered from now on."""
     import torch
 
+    state["moved"].zero_()
     if "circle" not in state:
         state["stored_in"][cohort.active] = cohort.round_index
         return

@@ -108,7 +108,9 @@ class StudyFolder:
         path = self.path / entry["folder"] / RUN_MANIFEST
         try:
             manifest = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
+            return False
+        if not isinstance(manifest, dict):
             return False
         same = manifest.get("scenario_hash") == entry["scenario_hash"]
         return bool(same and manifest.get("status") in ENDED)
@@ -178,7 +180,7 @@ def read_study(path: Path) -> dict[str, Any]:
         raise RunFolderError(
             str(path), f"not a study: it has no {NAME}", "`fdsim study FILE` makes one"
         ) from None
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise RunFolderError(
             str(place), f"the file is damaged ({error})", "run the study again; its trials are kept"
         ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,14 +13,16 @@ import numpy as np
 import tomli_w
 
 from fdsim.catalogue import merge
+from fdsim.data.memory import ANY_MACHINE_BYTES
 from fdsim.errors import InputError, ScenarioError
-from fdsim.prepare import Prepared, prepare
+from fdsim.prepare import Prepared, prepare, refuse_impossible
 from fdsim.scenario import Scenario, parse_scenario
 from fdsim.scenario.file import with_value
 from fdsim.strategies.base import Federation
 from fdsim.studies.study_file import Settings, StudyFile
 
 _LONGEST_SLUG = 80
+MOST_TRIALS = 10_000
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,7 @@ class StudyPlan:
 
 def plan_study(study: StudyFile) -> StudyPlan:
     """Make and check every trial; an error names the setting at fault and the trial it occurs in."""
+    _refuse_endless(study)
     trials: list[Trial] = []
     seen: dict[str, Trial] = {}
     for case, settings, seed in _variants(study):
@@ -91,12 +95,26 @@ def plan_study(study: StudyFile) -> StudyPlan:
     return StudyPlan(study, tuple(trials))
 
 
+def _refuse_endless(study: StudyFile) -> None:
+    """Raise an error when a sweep has more trials than anybody can run; each is checked before the first one runs."""
+    table = study.table
+    count = len(table.seeds) if isinstance(table.seeds, tuple) else table.seeds
+    count *= max(1, len(table.cases)) * math.prod(len(values) for values in table.grid.values())
+    count *= len(next(iter(table.zip.values()), [None]))
+    if count > MOST_TRIALS:
+        raise ScenarioError(
+            study.layers.locate(("study",)),
+            f"{count} trials are more than a study can have",
+            f"sweep fewer values or seeds: at most {MOST_TRIALS} trials",
+        )
+
+
 def _seeds(study: StudyFile) -> tuple[int, ...]:
     seeds = study.table.seeds
     if isinstance(seeds, tuple):
         return seeds
     first = study.base_tables.get("seed", 0)
-    if not isinstance(first, int) or first < 0:
+    if not isinstance(first, int) or isinstance(first, bool) or first < 0:
         raise ScenarioError(
             study.layers.locate(("seed",)), f"seed: {first!r} is not a whole number from 0 on"
         )
@@ -140,7 +158,7 @@ def _value_at(node: Any, key: str) -> Any:
     for part in key.split("."):
         if isinstance(node, dict):
             node = node.get(part)
-        elif isinstance(node, list) and part.isdigit() and int(part) < len(node):
+        elif isinstance(node, list) and part.isdecimal() and len(part) < 10 and int(part) < len(node):
             node = node[int(part)]
         else:
             return None
@@ -160,7 +178,8 @@ def _split(scenario: Scenario, one_strategy_per_trial: bool) -> Iterator[Scenari
 def _trial(scenario: Scenario, case: str | None, settings: Settings) -> Trial:
     try:
         prepared = prepare(scenario)
-        federation = _federation(prepared)
+        refuse_impossible(prepared, ANY_MACHINE_BYTES)
+        federation = planned_federation(prepared)
         for strategy in scenario.strategies:
             strategy.check(federation)
     except InputError as error:
@@ -172,7 +191,7 @@ def _trial(scenario: Scenario, case: str | None, settings: Settings) -> Trial:
     return Trial(f"{slug}-{scenario.content_hash[:10]}", scenario, prepared.trace_key, case, settings)
 
 
-def _federation(prepared: Prepared) -> Federation:
+def planned_federation(prepared: Prepared) -> Federation:
     """Describe the federation to strategies that check it before anything runs."""
     scenario = prepared.scenario
     return Federation(

@@ -42,8 +42,16 @@ def _table(plan: StudyPlan, done: dict[str, str], estimates: dict[str, Estimate]
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=f"study {plan.study.name}", title_justify="left")
-    for heading in ("trial", "strategies", "clients", "rounds", "trace", "disk"):
+    # What is the same for all trials is said once, which leaves room for their names.
+    sizes = {
+        "strategies": [len(trial.scenario.strategies) for trial in plan.trials],
+        "clients": [trial.scenario.clients for trial in plan.trials],
+        "rounds": [trial.scenario.rounds for trial in plan.trials],
+    }
+    varied = {heading: counts for heading, counts in sizes.items() if len(set(counts)) > 1}
+    same = ", ".join(f"{counts[0]} {heading}" for heading, counts in sizes.items() if heading not in varied)
+    table = Table(title=f"study {plan.study.name}" + (f": {same} each" if same else ""), title_justify="left")
+    for heading in ("trial", *varied, "trace", "disk"):
         # A name that is cut looks like its neighbours; it goes on in the next line instead.
         table.add_column(
             heading, justify="left" if heading in ("trial", "trace") else "right", overflow="fold"
@@ -60,9 +68,7 @@ def _table(plan: StudyPlan, done: dict[str, str], estimates: dict[str, Estimate]
         owner = first_with[trial.trace_key]
         words = [
             trial.label,
-            str(len(trial.scenario.strategies)),
-            str(trial.scenario.clients),
-            str(trial.scenario.rounds),
+            *(str(counts[index]) for counts in varied.values()),
             trial.trace_key[:8] + ("" if owner == index else " (shared)"),
             size(disk_bytes(trial)),
             *([duration(known.seconds) if known else "–"] if estimates else []),

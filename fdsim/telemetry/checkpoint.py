@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -30,6 +31,8 @@ class Checkpoint:
 
     path: Path
     next_round: int
+    tables: tuple[str, ...] = ()
+    """What the tables were when it was made, see `parts.digests`; empty where it does not say."""
 
     def state(self) -> dict[str, Any]:
         """Load the state; tensors come to the CPU."""
@@ -43,8 +46,10 @@ class Checkpoint:
         return found
 
 
-def save(folder: Path, state: dict[str, Any], next_round: int, *, temporary: Path) -> None:
-    """Write a checkpoint, then remove all but the last two."""
+def save(
+    folder: Path, state: dict[str, Any], next_round: int, *, temporary: Path, tables: Sequence[str] = ()
+) -> None:
+    """Write a checkpoint, then remove all but the last two; `tables` says what the tables are now."""
     import torch
 
     path = folder / f"round-{next_round:08d}.checkpoint"
@@ -55,7 +60,7 @@ def save(folder: Path, state: dict[str, Any], next_round: int, *, temporary: Pat
             torch.save(_pack(state), sink)  # type: ignore[arg-type]
             sink.raise_failure()
             file.seek(0)
-            file.write(_header(next_round, sink))
+            file.write(_header(next_round, sink, tables))
         for old in _files(folder)[KEPT:]:
             old.unlink()
 
@@ -78,11 +83,18 @@ def unstorable(state: Any, place: str = "state") -> str | None:
 
 def last_good(folder: Path) -> Checkpoint | None:
     """Return the newest checkpoint that is whole, or None."""
-    for path in _files(folder):
-        next_round = _checked(path)
-        if next_round is not None:
-            return Checkpoint(path, next_round)
-    return None
+    return next(filter(None, map(_checked, _files(folder))), None)
+
+
+def promised_tables(folder: Path) -> tuple[str, ...]:
+    """Return what the newest checkpoint says of the tables, without a look at the rest of it."""
+    for path in _files(folder)[:1]:
+        try:
+            with open(path, "rb") as file:
+                return tuple(map(str, json.loads(file.read(_HEADER_BYTES)).get("tables", ())))
+        except (OSError, ValueError, AttributeError, TypeError, RecursionError):
+            return ()
+    return ()
 
 
 def clear(folder: Path) -> None:
@@ -128,8 +140,10 @@ class _HashingSink:
             raise self._failed
 
 
-def _header(next_round: int, sink: _HashingSink) -> bytes:
-    facts = {"fdsim_checkpoint": _FORMAT, "next_round": next_round, "length": sink.length}
+def _header(next_round: int, sink: _HashingSink, tables: Sequence[str]) -> bytes:
+    facts: dict[str, Any] = {"fdsim_checkpoint": _FORMAT, "next_round": next_round, "length": sink.length}
+    if tables:
+        facts["tables"] = list(tables)
     return (
         json.dumps({**facts, "hash": _checksum(sink.digest, facts)}).encode().ljust(_HEADER_BYTES - 1) + b"\n"
     )
@@ -137,12 +151,13 @@ def _header(next_round: int, sink: _HashingSink) -> bytes:
 
 def _checksum(digest: hashlib.blake2b, facts: dict[str, Any]) -> str:
     """Return the hash, which covers the header's facts too: a flipped bit must not lead the run to the wrong round."""
-    digest.update(json.dumps([facts["fdsim_checkpoint"], facts["next_round"], facts["length"]]).encode())
+    covered = [facts["fdsim_checkpoint"], facts["next_round"], facts["length"], *facts.get("tables", ())]
+    digest.update(json.dumps(covered).encode())
     return digest.hexdigest()
 
 
-def _checked(path: Path) -> int | None:
-    """Return the round to continue with, or None when the file is not whole."""
+def _checked(path: Path) -> Checkpoint | None:
+    """Return a checkpoint, or None when the file is not whole."""
     digest = hashlib.blake2b(digest_size=16)
     try:
         with open(path, "rb") as file:
@@ -153,11 +168,14 @@ def _checked(path: Path) -> int | None:
             return None
     except OSError as error:
         raise StorageError(f"{path}: cannot be read ({error.strerror})") from error
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     if facts["fdsim_checkpoint"] != _FORMAT:
         raise RunFolderError(str(path), "written by another version of fdsim", "continue with that version")
-    return int(facts["next_round"])
+    try:
+        return Checkpoint(path, int(facts["next_round"]), tuple(map(str, facts.get("tables", ()))))
+    except (ValueError, TypeError):
+        return None
 
 
 def _pack(value: Any) -> Any:

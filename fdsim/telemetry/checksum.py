@@ -39,6 +39,12 @@ def checksummed_parquet(table: pa.Table) -> bytes:
     return bytes(content)
 
 
+def seal_in(content: bytes) -> str:
+    """Return the checksum that the bytes of a Parquet file carry, unchecked."""
+    start = content.rfind(_MARK) + len(_MARK)
+    return content[start : start + len(_BLANK)].decode("ascii", "replace")
+
+
 def verify_checksum(content: bytes, path: Path) -> None:
     """Raise an error that names the file when its bytes are not those that were written."""
     start = content.rfind(_MARK) + len(_MARK)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fdsim.errors import RunFolderError, StorageError
-from fdsim.files import TEMPORARY, file_hash, storage_errors, write_whole
+from fdsim.files import TEMPORARY, file_hash, seal_of, storage_errors, write_whole
 from fdsim.telemetry.checksum import checksummed_parquet
 from fdsim.telemetry.config import Telemetry
 from fdsim.telemetry.events import EventsWriter
@@ -52,9 +52,8 @@ class RunFolder:
     def __init__(self, path: Path, lock: RunLock, manifest: Manifest, telemetry: Telemetry) -> None:
         self.path, self.manifest, self._lock = path, manifest, lock
         manifest.guard = lock.check
-        self._logs = {
-            label: StrategyLog(path, label, manifest, telemetry) for label in manifest["strategies"]
-        }
+        #: The log of each strategy, by its label.
+        self.logs = {label: StrategyLog(path, label, manifest, telemetry) for label in manifest["strategies"]}
         self._started_s = time.monotonic()
         self._wall_before_s = float(manifest.get("wall_s") or 0.0)
 
@@ -103,9 +102,9 @@ class RunFolder:
     def _forget_damaged(self, telemetry: Telemetry) -> bool:
         """Let what is damaged or lost be made again, and name it; return whether there is anything."""
         found = False
-        for label, log in self._logs.items():
-            why = log.damage() if log.finished else None
-            if why is not None:
+        for label, log in self.logs.items():
+            why = log.damage() if log.finished or log.digests_known else None
+            if why is not None and log.finished:
                 _log.warning("%s is learned again: %s", label, why)
                 log.forget()
                 found = True
@@ -115,6 +114,11 @@ class RunFolder:
             # The event log and the trace come from one simulation.
             self.trace_path.unlink(missing_ok=True)
             found = True
+        trace, known = self.trace_path, self.manifest.get("trace_hash")
+        if known is not None and trace.is_file() and file_hash(trace) != known:
+            _log.warning("%s is damaged; the trace is made again", trace)
+            trace.unlink()
+            found = True
         return found
 
     @property
@@ -122,15 +126,22 @@ class RunFolder:
         """Where the run's trace is or will be."""
         return self.path / "trace.parquet"
 
-    @property
-    def trace_damaged(self) -> bool:
-        """Whether the trace on disk is no longer the one this run began with; then it is made again."""
-        known = self.manifest.get("trace_hash")
-        return known is not None and self.trace_path.is_file() and file_hash(self.trace_path) != known
-
-    def strategy(self, label: str) -> StrategyLog:
-        """Return the log of one strategy."""
-        return self._logs[label]
+    def record_trace(self, trace_hash: str, trace_key: str | None = None) -> None:
+        """Record which trace the run learns on; made again by another version of Parquet, it may have other bytes."""
+        changed = self.manifest.get("trace_hash") not in (None, trace_hash)
+        finished = [log for log in self.logs.values() if changed and log.finished]
+        for log in self.logs.values() if changed else ():
+            # What is recorded of a table names its trace; a kill in between must not make it look edited.
+            log.record_digests(known=False)
+            if not log.finished:
+                log.start_over("its trace was made again, and is not the same file")
+        self.manifest.update(
+            trace_hash=trace_hash,
+            trace_seal=seal_of(self.trace_path),
+            **({} if trace_key is None else {"trace_key": trace_key}),
+        )
+        for log in finished:
+            log.record_digests(known=True)
 
     def events_writer(self) -> EventsWriter:
         """Open the fleet's event log for writing."""
@@ -143,7 +154,7 @@ class RunFolder:
 
     def complete(self, *, wall_s: float | None = None) -> None:
         """Mark the run as complete; `wall_s` is the real time since this process started or resumed it."""
-        for log in self._logs.values():
+        for log in self.logs.values():
             # A kill while parts are merged must not make them look changed.
             log.record_digests(known=False)
             log.merge()

@@ -90,7 +90,7 @@ def writer_of(folder: Path) -> int | None:
 def _holder(handle: int) -> dict[str, Any]:
     try:
         found = json.loads(os.pread(handle, 4096, 0))
-    except (ValueError, OSError):
+    except (ValueError, OSError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -9,7 +9,7 @@ the process is killed.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fdsim.errors import RunFolderError
-from fdsim.files import exchange, file_hash, hash_of, storage_errors, sync_folder, write_whole
-from fdsim.telemetry.checksum import GROUP_ROWS, checksummed_parquet, verify_checksum
+from fdsim.files import exchange, hash_of, seal_of, storage_errors, sync_folder, write_whole
+from fdsim.telemetry.checksum import GROUP_ROWS, checksummed_parquet, seal_in, verify_checksum
 
 #: Rows of a merged part.
 PART_ROWS = 262_144
@@ -45,12 +45,17 @@ def part_paths(folder: Path) -> list[Path]:
     return found
 
 
-def parts_digest(folder: Path) -> str:
-    """Return a hash of the bytes of all parts of a table."""
-    try:
-        return hash_of([[path.name, file_hash(path)] for path in sorted(folder.glob("part-*.parquet"))])
-    except OSError as error:
-        raise RunFolderError(str(folder), f"cannot be read ({error.strerror})") from None
+def digests(trace_hash: str, seals: Sequence[str]) -> list[str]:
+    """Return what a table is before its first part and after each one: a hash of the trace and of all seals so far."""
+    found = [hash_of(trace_hash)]
+    for seal in seals:
+        found.append(hash_of([found[-1], seal]))
+    return found
+
+
+def seals_of(folder: Path) -> list[str]:
+    """Return the checksums that the parts of a table carry, in order; of each file only the end is read."""
+    return [seal_of(path) or "none" for path in sorted(folder.glob("part-*.parquet"))]
 
 
 class Part:
@@ -78,6 +83,8 @@ class _End:
     parts: int = 0
     rows: int = 0
     next_round: int = 0
+    seals: tuple[str, ...] = ()
+    """Of the parts; what they say is what was written."""
 
 
 class GrowingTable:
@@ -97,6 +104,10 @@ class GrowingTable:
         """The first round that is not on disk yet."""
         return self._end.next_round
 
+    def digest(self, trace_hash: str) -> str:
+        """Return a hash of the parts on disk as this writer wrote them, and of the trace they come from."""
+        return digests(trace_hash, self._end.seals)[-1]
+
     def open(self, next_round: int) -> None:
         """Continue after the rounds before `next_round`, removing all later rows from the disk."""
         parts = part_paths(self.folder)
@@ -113,7 +124,8 @@ class GrowingTable:
             kept = last.filter(pc.less(last["round"], next_round))
             if len(kept) < len(last):
                 write_whole(parts[-1], checksummed_parquet(kept.cast(self.schema)), temporary=self._temporary)
-        self._end = _End(len(parts), sum(_row_count(path) for path in parts), next_round)
+        rows = sum(_row_count(path) for path in parts)
+        self._end = _End(len(parts), rows, next_round, tuple(seals_of(self.folder)))
 
     def clear(self) -> None:
         """Remove all parts, whatever their state."""
@@ -137,7 +149,8 @@ class GrowingTable:
         content = checksummed_parquet(table.cast(self.schema))
         write_whole(part_path(self.folder, self._end.parts), content, temporary=self._temporary)
         # One assignment: an interrupt leaves the old state or the new one, and the part may be written again.
-        self._end = _End(self._end.parts + 1, self._end.rows + len(table), next_round)
+        end = self._end
+        self._end = _End(end.parts + 1, end.rows + len(table), next_round, (*end.seals, seal_in(content)))
 
     def merge(self) -> None:
         """Merge small parts, where the file system can swap two folders in one step."""

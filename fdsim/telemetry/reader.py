@@ -14,12 +14,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fdsim.errors import RunFolderError, RunFolderWarning, TraceError
-from fdsim.files import file_hash, hash_of
+from fdsim.files import file_hash, hash_of, seal_of
+from fdsim.telemetry.checkpoint import promised_tables
 from fdsim.telemetry.lock import writer_of
 from fdsim.telemetry.manifest import Manifest
 from fdsim.telemetry.models import FOLDER as MODELS
 from fdsim.telemetry.models import load_model, model_name
-from fdsim.telemetry.parts import Part, part_paths, parts_digest
+from fdsim.telemetry.parts import Part, digests, part_paths, seals_of
 from fdsim.telemetry.scenario_keys import flat, read_tables
 from fdsim.telemetry.schema import SCHEMA_VERSION, TABLES, WORDS, Column, arrow_schema
 from fdsim.telemetry.strategy_log import partition
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from fdsim.scenario import Scenario
 
 Rounds = tuple[int | None, int | None]
+#: In the order in which a checkpoint names them.
+_TABLES_OF_A_STRATEGY = ("rounds", "clients", "similarity")
 
 
 class Run:
@@ -49,8 +52,9 @@ class Run:
     def doubts(self) -> list[str]:
         """Say what in the folder is not as the run left it, as far as it shows without running it again.
 
-        Scenario, seed and rounds against run.json, the trace against its hash, the parts of each finished table
-        against the digest that was recorded when it was finished. `fdsim verify` is the answer to all else.
+        Scenario, seed and rounds against run.json; the seals of the trace and of each part against what was recorded
+        when they were written. Whether bytes are those that a seal stands for is checked when they are read, and
+        `fdsim verify` is the answer to all else.
         """
         return list(self._doubts())
 
@@ -66,13 +70,36 @@ class Run:
         for key in ("name", "seed", "rounds"):
             if tables.get(key) != facts[key]:
                 yield f"run.json has {key} {facts[key]!r}, scenario.toml {tables.get(key)!r}"
-        trace = self.path / "trace.parquet"
-        if trace.is_file() and facts.get("trace_hash") not in (None, file_hash(trace)):
+        if self._trace_doubtful(facts):
             yield "trace.parquet is not the trace that the run used"
         for label, about in facts["strategies"].items():
-            for table, known in (about.get("digests") or {}).items():
-                if parts_digest(self.path / table / partition(label)) != known:
+            for table in _TABLES_OF_A_STRATEGY:
+                if self._table_doubtful(table, label, about, facts):
                     yield f"{table}/{partition(label)} is not as the run left it"
+
+    def _trace_doubtful(self, facts: dict[str, Any]) -> bool:
+        trace = self.path / "trace.parquet"
+        if facts.get("trace_hash") is None:
+            return False
+        if not trace.is_file():
+            return True
+        # The seal is read at once; whether the bytes are those that it stands for is checked when they are read.
+        known = facts.get("trace_seal")
+        return bool(seal_of(trace) != known if known else file_hash(trace) != facts["trace_hash"])
+
+    def _table_doubtful(self, table: str, label: str, about: dict[str, Any], facts: dict[str, Any]) -> bool:
+        """Whether the parts of a table are others than the manifest, or else the last checkpoint, says."""
+        known = (about.get("digests") or {}).get(table)
+        place = _TABLES_OF_A_STRATEGY.index(table)
+        promised = promised_tables(self.path / "checkpoints" / partition(label))[place : place + 1]
+        found = digests(str(facts.get("trace_hash")), seals_of(self.path / table / partition(label)))
+        if known is not None:
+            doubtful = found[-1] != known
+        else:
+            # After the checkpoint more parts may have been written.
+            doubtful = bool(promised) and not any(each.startswith(promised[0]) for each in found)
+        # A run that goes on changes its tables while they are looked at.
+        return doubtful and self.manifest["strategies"].get(label) == about and writer_of(self.path) is None
 
     def __repr__(self) -> str:
         return f"<fdsim run {self.path}: {self.status}>"

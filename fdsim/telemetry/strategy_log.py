@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -18,11 +18,13 @@ from fdsim.telemetry.config import Telemetry
 from fdsim.telemetry.manifest import Manifest
 from fdsim.telemetry.models import FOLDER as MODELS
 from fdsim.telemetry.models import model_name, save_model
-from fdsim.telemetry.parts import GrowingTable, parts_digest
+from fdsim.telemetry.parts import GrowingTable, digests, seals_of
 from fdsim.telemetry.rows import clients_table, rounds_table, similarity_table
 from fdsim.telemetry.schema import ClientRows, RoundRow, SimilaritySnapshot, file_schema
 
 log = logging.getLogger("fdsim.telemetry")
+
+Learner = TypeVar("Learner")
 
 #: Rows that may wait in memory before they go to disk whatever the clock says.
 _WAITING_ROWS = 65_536
@@ -76,6 +78,16 @@ class StrategyLog:
     def __enter__(self) -> StrategyLog:
         if self.finished:
             return self
+        if self._facts.get("digests"):
+            # From here on the tables change; a kill must not make them look edited.
+            self._manifest.update_strategy(self.label, digests=None)
+        self._continue()
+        self._manifest.update_strategy(self.label, status="running", rounds_done=self.next_round)
+        self._started_s = self._flushed_s = self._saved_s = time.monotonic()
+        return self
+
+    def _continue(self) -> None:
+        """Take the tables back to the last good checkpoint, or to nothing."""
         self._last_good = checkpoint.last_good(self._checkpoints)
         self.next_round = self._last_good.next_round if self._last_good else 0
         try:
@@ -88,24 +100,45 @@ class StrategyLog:
                     str(folder), f"{found} rounds are on disk, the checkpoint says {self.next_round}"
                 )
         except RunFolderError as error:
-            self._start_over(str(error))
-        self._manifest.update_strategy(self.label, status="running", rounds_done=self.next_round)
-        self._started_s = self._flushed_s = self._saved_s = time.monotonic()
-        return self
+            self.start_over(str(error))
+        if self._last_good is not None and self._last_good.tables not in ((), self._promise()):
+            raise self._edited("the tables are not those that the checkpoint was made with")
+
+    def _promise(self) -> tuple[str, ...]:
+        """Return what the tables are now, short enough for a checkpoint's header."""
+        return tuple(table.digest(self._trace_hash)[:16] for table in self._tables.values())
+
+    @property
+    def _trace_hash(self) -> str:
+        return str(self._manifest.get("trace_hash"))
+
+    def _edited(self, problem: str) -> RunFolderError:
+        return RunFolderError(
+            f"strategy '{self.label}' in {self._manifest.path.parent}",
+            f"{problem}: a table or the trace was edited",
+            "restore the files from a copy, or start over with --force",
+        )
 
     def damage(self) -> str | None:
-        """Say what is wrong with the tables of a strategy that is finished, or None."""
-        rows = self._facts.get("rows", {})
-        found = (table.damage(rows.get(name)) for name, table in self._tables.items())
-        known = (self._facts.get("digests") or {}).items()
-        changed = (f"{t}: resealed" for t, digest in known if parts_digest(self._tables[t].folder) != digest)
-        return next(filter(None, (*found, *changed)), None)
+        """Say what is wrong with the tables of a strategy, or None; raise an error where they were edited with care."""
+        known = self._facts.get("digests")
+        rows = self._facts.get("rows", {}) if self.finished or known else {}
+        found = [table.damage(rows.get(name)) for name, table in self._tables.items()]
+        if not any(found) and known and known != self._digests_on_disk():
+            raise self._edited("the tables are not as the run left them")
+        return next(filter(None, found), None)
+
+    def _digests_on_disk(self) -> dict[str, str]:
+        return {
+            name: digests(self._trace_hash, seals_of(table.folder))[-1]
+            for name, table in self._tables.items()
+        }
 
     def forget(self) -> None:
         """Let a finished strategy be learned again, from its first round."""
         self._manifest.update_strategy(self.label, status="waiting", rounds_done=0, rows={}, digests=None)
 
-    def _start_over(self, why: str) -> None:
+    def start_over(self, why: str) -> None:
         """Remove the strategy's tables and checkpoints: the same rounds, learned again, are the same rows."""
         log.warning("%s is learned again from its first round: %s", self.label, why)
         checkpoint.clear(self._checkpoints)
@@ -115,14 +148,31 @@ class StrategyLog:
 
     def record_digests(self, *, known: bool) -> None:
         """Record what the finished tables are, or that they are about to be merged and so are not known."""
-        digests = (
-            {name: parts_digest(table.folder) for name, table in self._tables.items()} if known else None
-        )
-        self._manifest.update_strategy(self.label, digests=digests)
+        self._manifest.update_strategy(self.label, digests=self._digests_on_disk() if known else None)
 
-    def checkpoint_state(self) -> dict[str, Any] | None:
-        """Return the state to continue from, or None when the strategy starts at round 0."""
-        return self._last_good.state() if self._last_good else None
+    @property
+    def digests_known(self) -> bool:
+        """Whether the manifest says what the tables are."""
+        return bool(self._facts.get("digests"))
+
+    def restored(self, rebuild: Callable[[dict[str, Any]], Learner]) -> Learner | None:
+        """Return what `rebuild` makes of the last checkpoint's state; None when the strategy starts at round 0.
+
+        Of a checkpoint with a valid seal and bad content, whatever error that leads to, the one before is used.
+        """
+        while self._last_good is not None:
+            try:
+                return rebuild(self._last_good.state())
+            except OSError as error:
+                raise StorageError(f"{self._last_good.path}: cannot be read ({error.strerror})") from error
+            except Exception as error:
+                why = f"{type(error).__name__}: {error}"
+                log.warning(
+                    "%s has bad content (%s); the one before is used", self._last_good.path, why[:200]
+                )
+                self._last_good.path.unlink()
+                self._continue()
+        return None
 
     def append(self, row: RoundRow, clients: ClientRows, snapshot: SimilaritySnapshot | None = None) -> None:
         """Record one round; it is on disk after `flush_every_s` at the latest."""
@@ -165,7 +215,8 @@ class StrategyLog:
         """Write rows and state to disk, in this order: a checkpoint never promises rows that are missing."""
         began_s = time.monotonic()
         self.flush()
-        checkpoint.save(self._checkpoints, state, next_round, temporary=self._temporary)
+        tables = self._promise()
+        checkpoint.save(self._checkpoints, state, next_round, temporary=self._temporary, tables=tables)
         self._saved_s = time.monotonic()
         self._save_cost_s = self._saved_s - began_s
 
@@ -194,8 +245,14 @@ class StrategyLog:
     def _end(self, **facts: Any) -> None:
         wall_s = self._facts.get("wall_s", 0.0) + time.monotonic() - self._started_s
         rows = {name: table.rows for name, table in self._tables.items()}
+        known = {name: table.digest(self._trace_hash) for name, table in self._tables.items()}
         self._manifest.update_strategy(
-            self.label, rounds_done=rows["rounds"], rows=rows, wall_s=round(wall_s, 3), **facts
+            self.label,
+            rounds_done=rows["rounds"],
+            rows=rows,
+            wall_s=round(wall_s, 3),
+            digests=known,
+            **facts,
         )
 
     def __exit__(

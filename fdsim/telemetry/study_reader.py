@@ -145,7 +145,9 @@ def _stacked(frames: list[tuple[dict[str, Any], pd.DataFrame]]) -> pd.DataFrame:
 def open_study(path: Path | str | Sequence[Path | str]) -> Study:
     """Open all runs in a folder and below it, or the run folders named, for reading as one.
 
-    fdsim.open_study("studies/quickstart").rounds.groupby(["strategy", "seed"])["test_accuracy"].last()
+        fdsim.open_study("studies/quickstart").rounds.groupby(["strategy", "seed"])["test_accuracy"].last()
+
+    Of a study that goes on there is what was done so far.
     """
     if not isinstance(path, str | Path):
         return Study([Run(each) for each in path])
@@ -167,7 +169,7 @@ def _recorded_in(root: Path) -> dict[Path, dict[str, Any]]:
     try:
         trials = json.loads(path.read_text(encoding="utf-8"))["trials"]
         places = {root / trial["folder"]: (trial.get("case"), trial["settings"]) for trial in trials}
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as error:
         raise RunFolderError(
             str(path), f"the file is damaged ({error!r})", "run the study again; its trials are kept"
         ) from None

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from fdsim.trace.round import (
     NONE,
-    SCHEMA_VERSION,
     Cause,
     Network,
     Outcome,
@@ -23,14 +22,14 @@ from fdsim.trace.round import (
 
 if TYPE_CHECKING:
     from fdsim.trace.file import Trace, open_trace, write_trace
-    from fdsim.trace.table import SCHEMA, to_table
+    from fdsim.trace.rows import SCHEMA, to_table
 
 #: What needs Arrow is imported on first use: to read a scenario, the words of a trace are enough.
 _WITH_ARROW = {
-    "SCHEMA": "fdsim.trace.table",
+    "SCHEMA": "fdsim.trace.rows",
     "Trace": "fdsim.trace.file",
     "open_trace": "fdsim.trace.file",
-    "to_table": "fdsim.trace.table",
+    "to_table": "fdsim.trace.rows",
     "write_trace": "fdsim.trace.file",
 }
 
@@ -38,7 +37,6 @@ _WITH_ARROW = {
 __all__ = [
     "NONE",
     "SCHEMA",
-    "SCHEMA_VERSION",
     "Cause",
     "Network",
     "Outcome",

@@ -6,7 +6,6 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,23 +15,17 @@ import pyarrow.parquet as pq
 
 from fdsim.errors import TraceError
 from fdsim.files import SEAL_BLANK, SEAL_KEY, SEAL_MARK, ParquetStream, file_hash, seal_broken
-from fdsim.trace.round import (
-    ALL_LISTED_UP_TO,
-    CLIENT_COLUMNS,
-    ENUMS,
-    NONE,
-    SCHEMA_VERSION,
-    Outcome,
-    TraceRound,
-    blank_round,
-)
-from fdsim.trace.table import SCHEMA, WORDS, to_table
+from fdsim.trace.round import ALL_LISTED_UP_TO, NONE, TRACE_VERSION, Outcome, TraceRound
+from fdsim.trace.rows import SCHEMA, listed_rounds_of, rounds_of, to_table, typed
 
 if TYPE_CHECKING:
     import pandas as pd
 
 #: What reading a Parquet file that is damaged or somebody else's may raise.
-UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError, IndexError)
+UNREADABLE = (
+    *(pa.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError, IndexError),
+    *(RecursionError, MemoryError),
+)
 
 
 @dataclass(frozen=True)
@@ -65,21 +58,21 @@ class Trace:
         try:
             with pq.ParquetFile(self.path) as file:
                 for group in range(file.num_row_groups):
-                    table = _typed(file.read_row_group(group, columns=SCHEMA.names))
+                    table = typed(file.read_row_group(group, columns=SCHEMA.names))
                     rest = table if rest is None else pa.concat_tables([rest, table])
                     if self.lists_all:
                         whole = len(rest) // self.clients * self.clients
-                        yield from _rounds_of(rest.slice(0, whole), self.clients, self.path)
+                        yield from rounds_of(rest.slice(0, whole), self.clients, self.path)
                     else:
                         # The last round may go on in the next group.
                         numbers = rest["round"].to_numpy()
                         whole = int(np.searchsorted(numbers, numbers[-1]))
-                        yield from _listed_rounds_of(rest.slice(0, whole), self.clients, self.path)
+                        yield from listed_rounds_of(rest.slice(0, whole), self.clients, self.path)
                     rest = rest.slice(whole)
         except UNREADABLE as error:
             raise TraceError(str(self.path), f"damaged ({error})") from None
         if rest is not None and len(rest) and not self.lists_all:
-            yield from _listed_rounds_of(rest, self.clients, self.path)
+            yield from listed_rounds_of(rest, self.clients, self.path)
         elif rest is not None and len(rest):
             raise TraceError(str(self.path), "the last round does not have one row per client")
 
@@ -87,93 +80,6 @@ class Trace:
     def content_hash(self) -> str:
         """A hash of the file's bytes: equal hashes mean equal traces."""
         return file_hash(self.path)
-
-
-def _typed(table: pa.Table) -> pa.Table:
-    """Return the columns with the types of a trace; a type or a null that cannot be is a ValueError."""
-    columns = []
-    for field in SCHEMA:
-        column = table[field.name]
-        if field.name not in ENUMS:
-            column = column if column.type == field.type else column.cast(field.type)
-            if column.null_count:
-                raise ValueError(f"column '{field.name}' has empty cells")
-        columns.append(column)
-    return pa.table(columns, names=SCHEMA.names)
-
-
-def _codes(column: pa.ChunkedArray, enum: type[IntEnum], path: Path) -> np.ndarray:
-    column = column.combine_chunks()
-    if isinstance(column, pa.ChunkedArray):
-        column = column.chunk(0) if column.num_chunks else pa.array([], type=WORDS)
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    words = column.dictionary.to_pylist()
-    unknown = [w for w in words if w is not None and w not in enum.__members__]
-    if unknown:
-        raise TraceError(
-            str(path),
-            f"unknown {enum.__name__.lower()} '{unknown[0]}'",
-            f"one of: {', '.join(enum.__members__)}",
-        )
-    mapping = np.array([enum[w] if w is not None else NONE for w in words] + [NONE], dtype=np.int8)
-    return np.asarray(mapping[column.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)])
-
-
-def _rounds_of(table: pa.Table, clients: int, path: Path) -> Iterator[TraceRound]:
-    if not len(table):
-        return
-    arrays = _arrays(table, path)
-    expected = np.tile(np.arange(clients), len(table) // clients)
-    if not np.array_equal(arrays["client"], expected):
-        raise TraceError(
-            str(path),
-            "a round does not have exactly one row per client, clients ascending",
-            "sort the rows by round, then client, and give every client one row in every round",
-        )
-    for start in range(0, len(table), clients):
-        part = slice(start, start + clients)
-        same_round = arrays["round"][part]
-        if same_round[0] != same_round[-1]:
-            raise TraceError(str(path), f"round {same_round[0]} does not have exactly one row per client")
-        yield TraceRound(
-            round=int(same_round[0]),
-            round_start_s=float(arrays["round_start_s"][start]),
-            round_end_s=float(arrays["round_end_s"][start]),
-            **{name: arrays[name][part] for name in CLIENT_COLUMNS},
-        )
-
-
-def _listed_rounds_of(table: pa.Table, clients: int, path: Path) -> Iterator[TraceRound]:
-    """Yield rounds of which only some clients have a row."""
-    if not len(table):
-        return
-    arrays = _arrays(table, path)
-    starts = np.flatnonzero(np.diff(arrays["round"], prepend=-1))
-    for start, stop in zip(starts, [*starts[1:], len(table)], strict=True):
-        who = arrays["client"][start:stop]
-        if who[0] < 0 or who[-1] >= clients or (np.diff(who) <= 0).any():
-            raise TraceError(
-                f"{path}, round {arrays['round'][start]}",
-                f"its clients do not ascend within 0..{clients - 1}",
-                "sort the rows by round, then client",
-            )
-        made = blank_round(
-            int(arrays["round"][start]),
-            clients,
-            float(arrays["round_start_s"][start]),
-            float(arrays["round_end_s"][start]),
-        )
-        for name in CLIENT_COLUMNS:
-            getattr(made, name)[who] = arrays[name][start:stop]
-        yield made
-
-
-def _arrays(table: pa.Table, path: Path) -> dict[str, np.ndarray]:
-    return {
-        f.name: _codes(table[f.name], ENUMS[f.name], path) if f.name in ENUMS else table[f.name].to_numpy()
-        for f in SCHEMA
-    }
 
 
 def _check(r: TraceRound, previous: TraceRound | None, path: Path) -> None:
@@ -202,7 +108,9 @@ def _check(r: TraceRound, previous: TraceRound | None, path: Path) -> None:
 def open_trace(path: Path | str) -> Trace:
     """Open a trace.parquet, checking that it is one and that this fdsim can read it.
 
-    fdsim.open_trace("runs/quickstart/trace.parquet").to_pandas()
+        fdsim.open_trace("runs/quickstart/trace.parquet").to_pandas()
+
+    Iterating over it gives its rounds, one at a time.
     """
     path = Path(path)
     if not path.is_file():
@@ -225,7 +133,7 @@ def open_trace(path: Path | str) -> Trace:
 def _opened(file: pq.ParquetFile, path: Path) -> Trace:
     metadata = {k.decode(): v.decode() for k, v in (file.schema_arrow.metadata or {}).items()}
     version = metadata.get("fdsim_schema_version", "0")
-    if not version.isdigit() or int(version) > SCHEMA_VERSION:
+    if not version.isdigit() or int(version) > TRACE_VERSION:
         raise TraceError(
             str(path), f"written by a newer fdsim (schema {version})", "upgrade fdsim to read it"
         )
@@ -284,7 +192,7 @@ def write_trace(
     `rows_per_group` rows whatever the length of the trace. `on_round` is called with each round.
     """
     metadata: dict[str | bytes, str | bytes] = {
-        "fdsim_schema_version": str(SCHEMA_VERSION),
+        "fdsim_schema_version": str(TRACE_VERSION),
         "fdsim_made_by": made_by,
         SEAL_KEY: SEAL_MARK + SEAL_BLANK,
     }

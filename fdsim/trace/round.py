@@ -7,7 +7,7 @@ from enum import IntEnum
 
 import numpy as np
 
-SCHEMA_VERSION = 1
+TRACE_VERSION = 1
 #: Code of a cause, phase or network that does not apply.
 NONE = -1
 #: Up to this many clients every client has a row in every round; above it only those that were selected.

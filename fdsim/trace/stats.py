@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,9 @@ from fdsim.files import UnfinishedFile, storage_errors
 from fdsim.trace import Cause, Outcome, Trace, open_trace
 from fdsim.trace.availability import is_availability, read_availability
 from fdsim.trace.sessions import Observation, SessionStats, session_stats
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 #: One row per number, for the terminal and for Parquet.
@@ -210,12 +214,10 @@ def write_stats(rows: list[Row], path: Path | str) -> None:
 _LONG = ("dropout by round", "participation by client", "runs completed", "runs missed")
 
 
-def show(rows: list[Row]) -> None:
+def show(rows: list[Row], console: Console) -> None:
     """Print the rows as one table per kind of statistic."""
-    from rich.console import Console
     from rich.table import Table as RichTable
 
-    console = Console()
     for name in dict.fromkeys(table for table, _, _ in rows):
         if name in _LONG:
             continue

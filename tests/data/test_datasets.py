@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from fdsim.catalogue import build
 from fdsim.data.datasets import Digits, Synthetic
+from fdsim.errors import DataError
+from fdsim.prepare import make_task, prepare
+from fdsim.scenario import load_scenario
 
 
 @pytest.mark.parametrize(
@@ -72,3 +76,66 @@ def test_labels_of_embedded_sets_need_no_torch():
         "print([m for m in ('torch', 'torchvision', 'sklearn', 'pandas') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+class _WithNonsense(Digits):
+    """Digits with something no net can learn from in one row."""
+
+    part: str = "train"
+    nonsense: float = 0.0
+    label: int = 0
+
+    def load(self):
+        found = super().load()
+        inputs, labels = (np.array(getattr(found, f"{self.part}_{what}")) for what in ("inputs", "labels"))
+        inputs[211, 0, 3, 4] += self.nonsense
+        labels[211] += self.label
+        return replace(found, **{f"{self.part}_inputs": inputs, f"{self.part}_labels": labels})
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"nonsense": np.nan}, "NaN or infinity"),
+        ({"nonsense": -np.inf}, "NaN or infinity"),
+        ({"label": 99}, "there are 10 classes"),
+        ({"label": -99}, "there are 10 classes"),
+    ],
+)
+def test_what_no_net_can_learn_from_is_named_by_set_and_row(part, wrong, said):
+    source = _WithNonsense.model_construct(part=part, **wrong)
+    with pytest.raises(DataError, match=rf"data.*{part} set, row 211: .*{said}"):
+        source.examples()
+    assert len(_WithNonsense().examples().train_labels)
+
+
+def test_a_set_of_unequal_inputs_and_labels_is_refused():
+    class Uneven(Digits):
+        def load(self):
+            found = super().load()
+            return replace(found, test_labels=found.test_labels[:-1])
+
+    with pytest.raises(DataError, match="test set: it has 364 inputs and 363 labels"):
+        Uneven().examples()
+
+
+def test_a_run_on_such_data_stops_before_any_strategy_learns(tmp_path):
+    (tmp_path / "nan_data.py").write_text(
+        "import numpy as np\n"
+        "from dataclasses import replace\n"
+        "from fdsim.data.datasets import Digits\n"
+        "class Holed(Digits):\n"
+        "    def load(self):\n"
+        "        found = super().load()\n"
+        "        inputs = np.array(found.test_inputs)\n"
+        "        inputs[5] = np.nan\n"
+        "        return replace(found, test_inputs=inputs)\n"
+    )
+    (tmp_path / "s.toml").write_text(
+        'name = "n"\nrounds = 1\nnet = "mlp"\ndata = "nan_data:Holed"\ntraining = { local_steps = 1 }\n'
+        'participation = { kind = "bernoulli", clients = 2 }\nstrategies = ["dropout"]\n'
+    )
+    scenario = load_scenario(tmp_path / "s.toml")
+    with pytest.raises(DataError, match=r"data \('nan_data:Holed'\), test set, row 5"):
+        make_task(prepare(scenario))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -11,10 +12,11 @@ import numpy as np
 from hypothesis import strategies as st
 
 from fdsim.devices.config.fleet import DeviceGroup
-from fdsim.devices.config.outages import Cell, Outage
+from fdsim.devices.config.outages import Cell, Crash, Outage
 from fdsim.devices.config.profiles import names
 from fdsim.devices.config.server import Server
 from fdsim.devices.config.simulation import SimulationConfig
+from fdsim.devices.models.spells import Switch
 from fdsim.trace.availability import observe, write_availability
 from fdsim.workload import NetCost, Workload
 from tests.devices.tiny import Habit, Link, group
@@ -183,22 +185,9 @@ def outages(draw: st.DrawFn) -> tuple[Outage, ...]:
             st.sampled_from([{"every_s": 2000.0}, {"at_s": (0.0, 180.0, 600.0)}, {"at_s": (240.0, 27_060.0)}])
         )
         length_s = draw(st.sampled_from([STEP_S, 2 * STEP_S]))
-        found.append(Outage(takes=takes, lasts_s=length_s, **when))
+        place = draw(st.sampled_from([None, None, "home", "work"]))
+        found.append(Outage(takes=takes, lasts_s=length_s, place=place, **when))
     return tuple(found)
-
-
-def _flickers(group: DeviceGroup) -> bool:
-    """Whether a paused device would go on and pause again without end, in no time.
-
-    Its charger gives more than it draws at rest and less than it draws at work; so a charge that has fallen below
-    low_soc rises again as soon as the work is paused. Neither the engine nor the reference gets past such a moment.
-    """
-    power, radio = group.power, group.radio
-    if group.battery.kind in ("mains", "replay"):
-        return False
-    charge_w = getattr(group.battery, "charge_w") * getattr(group.battery, "charge_efficiency_frac")  # noqa: B009
-    heaviest_w = power.idle_w + power.screen_w + max(power.train_w, *radio.model_dump().values())
-    return bool(charge_w <= heaviest_w)
 
 
 @st.composite
@@ -220,9 +209,71 @@ def worlds(draw: st.DrawFn) -> SimulationConfig:
     else:
         server = draw(servers(times_s=(st.floats(30, 1200), st.floats(100, 7200))))
         cost, bytes_moved, train_s = NetCost(3e8, 0.1, 10**6), 4_000_000, draw(st.sampled_from([50.0, 500.0]))
-    if any(_flickers(g) for g in groups):
-        server = server.model_copy(update={"on_lapse": "abort"})
     total = sum(g.count for g in groups)
     work = Workload(cost, np.full(total, train_s), bytes_moved, bytes_moved)
+    cell = CELL.model_copy(update={"place": draw(st.sampled_from([None, None, "home", "work"]))})
     rounds, seed = draw(st.integers(3, 8)), draw(st.integers(0, 10_000))
-    return SimulationConfig(tuple(groups), server, work, rounds, seed, draw(outages()), (CELL,))
+    return SimulationConfig(tuple(groups), server, work, rounds, seed, draw(outages()), (cell,))
+
+
+class CrashTimes(Crash):
+    """Crashes with a timetable."""
+
+    every_s: float = 1.0
+    recovers_s: float = 1.0
+    times: tuple[tuple[bool, float], ...]
+
+    def spells(self, rng: np.random.Generator) -> Iterator[Switch]:
+        """As written."""
+        yield from (Switch(*spell) for spell in self.times)
+
+
+@st.composite
+def minute_groups(draw: st.DrawFn) -> DeviceGroup:
+    """Devices to which everything happens on the minute, to the last bit, at rest and at work.
+
+    Whatever they do draws as much as idling, and a minute of it is a quarter or a fortieth of the charge; so charge
+    levels are met on the minute too, just when links, screens, chargers, outages and crashes change.
+    """
+    soc = draw(st.sampled_from([0.25, 0.5, 0.75, 1.0]))
+    minutes = st.integers(1, 5).map(lambda n: n * STEP_S)
+    watts = 3.75
+    return group(
+        count=draw(st.integers(1, 2)),
+        connectivity=Link(timetable=draw(_times(st.sampled_from(["wifi", "wifi", "wifi", "none"])))),
+        usage=Habit(
+            screen_times=draw(
+                st.sampled_from([((False, 1e9),), ((False, 120.0), (True, 60.0), (False, 1e9))])
+            ),
+            charger_times=draw(_times(st.booleans())),
+            top_up_soc=draw(st.sampled_from([0.0, 0.0, 0.25])),
+        ),
+        battery={
+            "kind": "linear",
+            "capacity_wh": draw(st.sampled_from([0.25, 2.5])),
+            "charge_w": draw(st.sampled_from([7.5, 15.0])),
+        },
+        power=dict.fromkeys(("idle_w", "screen_w", "train_w"), watts),
+        radio=dict.fromkeys(("wifi_tx_w", "wifi_rx_w", "cellular_tx_w", "cellular_rx_w"), watts),
+        initial_soc=[soc, soc],
+        low_soc=draw(st.sampled_from([0.0, 0.25])),
+        boot_soc=draw(st.sampled_from([0.03, 0.25])),
+        crash=draw(
+            st.none() | minutes.map(lambda s: CrashTimes(times=((False, s), (True, STEP_S), (False, 1e9))))
+        ),
+    )
+
+
+@st.composite
+def minute_worlds(draw: st.DrawFn) -> SimulationConfig:
+    """A small world in which as much as possible falls on the same instants."""
+    groups = draw(st.lists(minute_groups(), min_size=1, max_size=2))
+    minutes = st.integers(1, 5).map(lambda n: n * STEP_S)
+    server = draw(servers(times_s=(minutes, minutes)))
+    total = sum(g.count for g in groups)
+    moved = draw(st.sampled_from([30, 60])) * 1_000_000
+    work = Workload(
+        NetCost(1e9 / 3, 0.0, 1), np.full(total, draw(st.sampled_from([60.0, 120.0]))), moved, moved
+    )
+    rounds, seed = draw(st.integers(3, 8)), draw(st.integers(0, 10_000))
+    return SimulationConfig(tuple(groups), server, work, rounds, seed, draw(outages()))

@@ -69,7 +69,7 @@ def test_a_learner_put_away_and_taken_out_goes_on_to_the_bit(kind: str) -> None:
         for name, value in part.as_state().items()
     }
     assert all(isinstance(v, (torch.Tensor, np.ndarray, int, float)) for v in state.values())
-    resumed = Learner.from_state(state)
+    resumed = Learner.from_state(state, parameters=task.federation.parameters)
     halves += list(learn(strategy, task, trace, resumed))
     assert torch.equal(resumed.params, learner.params)
     for first, second in zip(whole, halves, strict=True):

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
-from fdsim.catalogue import MENU, build
+from fdsim.catalogue import MENU, NestedError, build
 from fdsim.errors import InputError
 from fdsim.participation.base import Participation, ParticipationSetting
 from fdsim.testing import check_participation
@@ -99,9 +98,9 @@ def test_a_trace_is_played_again_exactly(tmp_path: Path) -> None:
     assert played.content_hash == open_trace(path).content_hash
     with pytest.raises(InputError, match="6 rounds, and 7 are wanted"):
         list(source.rounds(ParticipationSetting(7, 9, 1.0)))
-    with pytest.raises(ValidationError, match="has 3 clients, not 4"):
+    with pytest.raises(NestedError, match="has 3 clients, not 4"):
         make("trace", path=path, clients=4)
-    with pytest.raises(ValidationError, match="no such file"):
+    with pytest.raises(NestedError, match="no such file"):
         make("trace", path=str(tmp_path / "nothing.parquet"))
 
 
@@ -127,5 +126,5 @@ def test_a_trace_is_played_again_exactly(tmp_path: Path) -> None:
     ],
 )
 def test_bad_tables_are_refused(kind: str, fields: dict[str, Any], word: str) -> None:
-    with pytest.raises(ValidationError, match=word):
+    with pytest.raises(NestedError, match=word):
         make(kind, **fields)

@@ -103,7 +103,7 @@ def write_large(folder: Path, *, clients: int, rounds: int) -> Path:
         run.manifest.update(trace_hash=written.content_hash)
         pairs = np.stack(np.triu_indices(clients, 1))
         for label in labels:
-            with run.strategy(label) as log:
+            with run.logs[label] as log:
                 for r, told in enumerate(trace):
                     snapshot = None
                     if label == "fdms" and (r + 1) % 100 == 0:

@@ -63,6 +63,28 @@ def test_strategies_are_compared_with_intervals(study: Path, tmp_path: Path) -> 
     assert "points against dropout (95% interval" in page
 
 
+def test_the_course_of_learning_is_in_headline_tiles_tables_and_a_figure(study: Path, tmp_path: Path) -> None:
+    """Each number is that of `fdsim compare`, the mean over the seeds."""
+    page, figures = page_of(study, tmp_path / "report.html")
+    rows = gather_study(study).comparison.table
+    rows = rows[(rows["participation.alpha"] == 0.6) & (rows["strategy"] == "fdms")].set_index("measure")
+    mean = rows["mean"].astype(float)
+    gap = mean["gap_to_full"]
+    side = "behind" if gap > 0 else "ahead of"
+    told = f"on the way {abs(100 * gap):.1f} points {side} full on average, {mean['worst_accuracy']:.1%} at worst"
+    assert told in page
+    views = figures["course-by-case"]["payload"]["views"]
+    assert list(views) == ["worst_accuracy", "gap_to_full", "hours_below_full"]
+    for measure, view in views.items():
+        cells = list(zip(*view["table"]["values"], strict=True))
+        (cell,) = [cell for cell in cells if cell[:2] == ("alpha = 0.6", "fdms")]
+        assert cell[2] == pytest.approx(mean[measure])
+    table = re.search(r'id="table-comparison-2".*?</thead>', page, re.S)
+    assert table is not None
+    for column in ("worst after ⅓", "mean gap to full", "hours &lt; 90 % of full"):
+        assert column in table.group()
+
+
 def test_a_study_that_goes_on_says_so(study: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(study, tmp_path / "study"))
     about = json.loads((folder / "study.json").read_text())
@@ -145,8 +167,10 @@ def test_many_cases_are_counted_in_the_headline(study: Path, tmp_path: Path) -> 
             whole.append({**trial, "case": f"case {case}"})
     (folder / "study.json").write_text(json.dumps({**about, "trials": whole}))
     page, _ = page_of(folder, tmp_path / "report.html")
+    counted = r"Over 6 cases fdms ends between .* against dropout it is ahead in \d, behind in \d"
+    assert re.search(counted, page)
     assert re.search(
-        r"Over 6 cases fdms ends between .* against dropout it is ahead in \d, behind in \d", page
+        r"Hardest on the way is case \d.*: \d+\.\d points (behind|ahead of) full on average", page
     )
 
 

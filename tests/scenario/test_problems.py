@@ -101,6 +101,29 @@ WRONG: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "missing base": ('name = "small"', 'extends = "gone.toml"\nname = "small"', ("gone.toml", "extends")),
     "not a number": ("learning_rate = 0.1", "learning_rate = nan", ("training.learning_rate", "finite")),
+    "true for one": ("rounds = 3", "rounds = true", ("line 3", "rounds", "True is not a whole number")),
+    "true for a number": (
+        "learning_rate = 0.1",
+        "learning_rate = true",
+        ("training.learning_rate", "True is not a number"),
+    ),
+    "true in a list": ('kind = "mlp"', 'kind = "mlp"\nhidden = [true]', ("net.hidden", "whole number")),
+    "a net beyond memory": (
+        'kind = "mlp"',
+        'kind = "mlp"\nhidden = [1_000_000_000_000_000]',
+        ("net", "7.5e+16 parameters", "TB", "smaller net"),
+    ),
+    "epochs without end": ("local_epochs = 1", "local_epochs = 9_000_000_000_000", ("at most 1000000000",)),
+    "data beyond memory": (
+        'kind = "digits"',
+        'kind = "synthetic"\ntrain_samples = 9_000_000_000_000_000',
+        ("data.train_samples", "TB", "fewer samples"),
+    ),
+    "images beyond memory": (
+        'kind = "digits"',
+        'kind = "synthetic"\nshape = [1, 1_000_000, 1_000_000]',
+        ("data", "TB", "smaller samples"),
+    ),
     "negative seed": ("rounds = 3", "rounds = 3\nseed = -1", ("seed", "-1")),
 }
 

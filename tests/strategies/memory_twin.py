@@ -38,6 +38,8 @@ class MemoryTwin:
         self.when: dict[int, int] = {}
         self.pool: dict[int, list[float]] = {}
         self.own = {k: [0.0, 0.0] for k in range(clients)}
+        self.moves = [0.0, 0.0, 0.0]
+        self.came_true = [0.0, 0.0]
 
     def d(self, i: int, j: int) -> float | None:
         return 0.0 if i == j else self.D.get(frozenset((i, j)))
@@ -58,6 +60,17 @@ class MemoryTwin:
             return None
         return pooled * (self.own[k][0] + TRUST_AFTER) / (self.own[k][1] + TRUST_AFTER)
 
+    def drift(self, k: int, t: int, active: list[int]) -> tuple[float, float]:
+        """Return how much of the mean move of those who are back to add to the memory of k, and the error's rest."""
+        back = len([i for i in active if i in self.last])
+        together, alone, count = self.moves
+        recent = self.pool.get(self.age_class(t - self.when[k]), [0.0, 0.0])[1]
+        if back == 0 or count == 0.0 or together <= 0.0 or recent <= 0.5:
+            return 0.0, 1.0
+        v, gamma = alone / count, together / count
+        c = back * gamma / (v + (back - 1) * gamma)
+        return c, 1.0 - c * gamma / v
+
     def substitute(
         self, k: int, t: int, active: list[int], usual: float | None
     ) -> tuple[dict[int, float], float, object, float]:
@@ -70,6 +83,8 @@ class MemoryTwin:
 
         met = sorted((self.d(k, i), i) for i in active if self.d(k, i) is not None)[:FRIENDS]
         memory = self.memory_error(k, t)
+        if memory is not None:
+            memory *= self.drift(k, t, active)[1]
         if usual is None and memory is None:
             return even, 0.0, "mean", math.nan
         sources: list[tuple[object, float]] = [(i, distance) for distance, i in met]
@@ -159,9 +174,13 @@ class MemoryTwin:
         substitutes: dict[int, np.ndarray] = {}
         for k in known:
             of_active, of_memory, main[k], expected[k] = self.substitute(k, t, active, usual)
-            substitutes[k] = of_memory * self.last[k] + sum(
-                part * updates[i] for i, part in of_active.items()
-            )
+            measured, foreseen = self.came_true
+            expected[k] *= measured / foreseen if foreseen > 0 else 1.0
+            moves = [updates[i] - self.last[i] for i in active if i in self.last]
+            memory = self.last[k]
+            if moves:
+                memory = memory + self.drift(k, t, active)[0] * sum(moves) / len(moves)
+            substitutes[k] = of_memory * memory + sum(part * updates[i] for i, part in of_active.items())
             total = total + weight[k] * substitutes[k]
         self.learn(t, active, updates)
         return total, main, expected, substitutes
@@ -170,6 +189,12 @@ class MemoryTwin:
         back = [k for k in active if k in self.last]
         errors = {k: float(((updates[k] - self.last[k]) ** 2).sum()) for k in back}
         expected = {k: self.pooled(t - self.when[k]) for k in back}
+        if back and self.pool:
+            foreseen = sum(self.memory_error(k, t) for k in back)
+            news = [sum(errors.values()), foreseen]
+            self.came_true = [
+                (1 - self.fading) * old + new for old, new in zip(self.came_true, news, strict=True)
+            ]
         for k in back:
             if expected[k] is not None:
                 ratio, returns = self.own[k]
@@ -185,6 +210,11 @@ class MemoryTwin:
             sums = self.pool.setdefault(self.age_class(t - self.when[k]), [0.0, 0.0])
             sums[0] += errors[k]
             sums[1] += 1.0
+        if len(back) > 1:
+            moves = {k: updates[k] - self.last[k] for k in back}
+            pairs = [float(moves[i] @ moves[j]) for i in back for j in back if i != j]
+            news = [sum(pairs) / (len(back) - 1), sum(errors.values()), float(len(back))]
+            self.moves = [(1 - self.fading) * old + new for old, new in zip(self.moves, news, strict=True)]
         for i in active:
             for j in active:
                 if i < j:

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from fdsim.catalogue import MENU, build
-from fdsim.learning.engine import RoundResult, Task, begin, learn
+from fdsim.learning.engine import Task, begin, learn
+from fdsim.learning.round import Round
 from fdsim.strategies.base import Strategy
 from fdsim.trace import TraceRound, blank_round, plain_round
 from tests.strategies.worlds import (
@@ -41,7 +42,7 @@ def strategy(request: pytest.FixtureRequest) -> Strategy:
     return found
 
 
-def play(strategy: Strategy, task: Task, trace: list[TraceRound]) -> tuple[torch.Tensor, list[RoundResult]]:
+def play(strategy: Strategy, task: Task, trace: list[TraceRound]) -> tuple[torch.Tensor, list[Round]]:
     learner = begin(strategy, task)
     results = list(learn(strategy, task, trace, learner))
     return learner.params, results

@@ -41,9 +41,6 @@ class QuadraticTrainer:
     def initial(self) -> torch.Tensor:
         return torch.zeros(self.targets.shape[1], dtype=torch.float64)
 
-    def learning_rate(self, round_index: int) -> float:
-        return 0.1
-
     def _update(self, start: torch.Tensor, client: int, round_index: int) -> np.ndarray:
         noise = stream(self.seed, "noise", round_index, int(self.names[client])).normal(
             size=self.targets.shape[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,9 @@ def test_from_plan_to_comparison(
     assert "4 trials (2 seeds), 8 strategy runs, 2 traces; 0 complete, 4 to run" in told
     assert "with 2 at a time" in told
     assert told.count("(shared)") == 2
+    # What all trials share is said once, and every trial's name is whole, on one line.
+    assert "2 strategies" in told.splitlines()[0]
+    assert len(re.findall(r"^│ (?:plain|near) .*seed=\d+ +│", told, flags=re.MULTILINE)) == 4
     assert not out.exists()
 
     code, told = fdsim_says(["study", path, "--out", str(out), "--workers", "2"], monkeypatch, capsys)

@@ -144,20 +144,19 @@ def fake_run(
     scenario: Any = FakeScenario(text, hash_of(tomllib.loads(text)), labels, "fake", seed, rounds)
     done = 0
     with RunFolder.resume(folder, scenario) if resume else RunFolder.create(folder, scenario) as run:
-        if run.trace_damaged or not run.trace_path.exists():
+        if not run.trace_path.exists():
             rng = stream(seed, "trace")
             trace = write_trace(
                 run.trace_path, (plain_round(r, rng.random(clients) < 0.7, 60.0) for r in range(rounds))
             )
-            run.manifest.update(trace_hash=trace.content_hash)
+            run.record_trace(trace.content_hash)
         for label in labels:
-            log = run.strategy(label)
+            log = run.logs[label]
             if log.finished:
                 continue
             with log:
-                learner, state = FakeLearner(clients, seed, label), log.checkpoint_state()
-                if state is not None:
-                    learner.from_state(state)
+                learner = FakeLearner(clients, seed, label)
+                log.restored(learner.from_state)
                 while learner.next_round < rounds:
                     log.append(*learner.step())
                     if log.checkpoint_due(learner.next_round):

@@ -90,7 +90,7 @@ def written(folder: Path, fake: ModuleType, *, clients: int, rounds: int) -> Pat
     scenario: Any = FakeScenario(rounds=rounds)
     rng = np.random.default_rng(1)
     with RunFolder.create(folder, scenario) as run:
-        with run.strategy("s") as log:
+        with run.logs["s"] as log:
             for index in range(rounds):
                 log.append(fake.fake_row(index, 0.5), fake.fake_clients(index, clients, rng))
             log.finish()

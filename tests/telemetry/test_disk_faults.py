@@ -93,7 +93,7 @@ def test_a_disk_that_becomes_read_only_ends_the_run(
         raise OSError(errno.EROFS, "Read-only file system")
 
     learner = fake.FakeLearner(4, 1, "s")
-    with RunFolder.create(tmp_path / "run", SCENARIO) as run, run.strategy("s") as log:
+    with RunFolder.create(tmp_path / "run", SCENARIO) as run, run.logs["s"] as log:
         log.append(*learner.step())
         log.flush()
         monkeypatch.setattr(disk, "open", refused, raising=False)

@@ -18,11 +18,14 @@ from fake_run import FakeScenario
 
 import fdsim
 from fdsim.errors import InputError, NumericalError, RunFolderError, RunFolderWarning, StorageError
+from fdsim.rng import stream
+from fdsim.telemetry.checkpoint import last_good, save
 from fdsim.telemetry.checksum import checksummed_parquet
 from fdsim.telemetry.folder import RunFolder
 from fdsim.telemetry.parts import Part
 from fdsim.telemetry.scenario_keys import flat
 from fdsim.telemetry.strategy_log import partition
+from fdsim.trace import open_trace, plain_round, write_trace
 
 SCENARIO: Any = FakeScenario()
 
@@ -158,13 +161,13 @@ def test_the_manifest_says_how_a_run_ended(tmp_path: Path) -> None:
 def test_one_strategy_that_fails_does_not_stop_the_others(tmp_path: Path, fake: ModuleType) -> None:
     scenario: Any = replace(SCENARIO, labels=("bad", "good"))
     with RunFolder.create(tmp_path / "run", scenario) as run:
-        with run.strategy("bad") as log:
+        with run.logs["bad"] as log:
             try:
                 log.append(*fake.FakeLearner(4, 1, "bad").step())
                 raise NumericalError("the loss is NaN")
             except NumericalError as error:
                 log.fail(str(error))
-        with run.strategy("good") as log:
+        with run.logs["good"] as log:
             learner = fake.FakeLearner(4, 1, "good")
             for _ in range(3):
                 log.append(*learner.step())
@@ -174,7 +177,7 @@ def test_one_strategy_that_fails_does_not_stop_the_others(tmp_path: Path, fake: 
     assert found.manifest["strategies"]["bad"]["message"] == "the loss is NaN"
     assert found.progress == {"bad": 1, "good": 3}
     with RunFolder.resume(tmp_path / "run", scenario) as run:
-        assert run.strategy("bad").finished
+        assert run.logs["bad"].finished
 
 
 def test_rows_that_a_checkpoint_promised_and_that_are_gone_are_learned_again(
@@ -236,17 +239,122 @@ def test_an_edited_run_is_warned_of_and_not_resumed(
         fake.fake_run(tmp_path / "run", resume=True)
 
 
-def test_a_resealed_part_is_warned_of(tmp_path: Path, fake: ModuleType) -> None:
-    fake.fake_run(tmp_path / "run")
-    assert fdsim.open_run(tmp_path / "run").doubts() == []
-    part = next((tmp_path / "run" / "rounds" / "strategy=fdms").iterdir())
+def _resealed(part: Path) -> None:
+    """Change a value of a part, with a checksum that is right."""
     table = Part(part).read()
     column = table.column_names.index("test_loss")
     part.write_bytes(
         checksummed_parquet(table.set_column(column, "test_loss", pa.nulls(len(table), pa.float64())))
     )
+
+
+def _forged(run: Path) -> None:
+    """Put another trace in place of a run's, and its hash into run.json."""
+    rng = stream(99, "forged")
+    rounds = (plain_round(r, rng.random(6) < 0.7, 60.0) for r in range(12))
+    trace = write_trace(run / "trace.parquet", rounds, made_by=open_trace(run / "trace.parquet").made_by)
+    facts = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(facts | {"trace_hash": trace.content_hash}))
+
+
+@pytest.mark.parametrize("stop_after", [10, 20, None])
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_resealed_part_is_warned_of_and_not_resumed(
+    stop_after: int | None, killed: bool, tmp_path: Path, fake: ModuleType
+) -> None:
+    """In a strategy that stopped or was killed on its way, in one that is finished, and in a complete run."""
+    run = _stopped(tmp_path / "run", stop_after, fake, killed=killed)
+    assert fdsim.open_run(run).doubts() == []
+    _resealed(sorted((run / "rounds" / "strategy=fdms").iterdir())[1])
     with pytest.warns(RunFolderWarning, match="rounds/strategy=fdms is not as the run left it"):
-        fdsim.open_run(tmp_path / "run")
+        fdsim.open_run(run)
+    with pytest.raises(RunFolderError, match=r"strategy 'fdms'.*a table or the trace was edited.*--force"):
+        fake.fake_run(run, resume=True)
+
+
+@pytest.mark.parametrize("stop_after", [10, 20, None])
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_forged_trace_with_its_hash_is_warned_of_and_not_resumed(
+    stop_after: int | None, killed: bool, tmp_path: Path, fake: ModuleType
+) -> None:
+    run = _stopped(tmp_path / "run", stop_after, fake, killed=killed)
+    _forged(run)
+    with pytest.warns(RunFolderWarning) as told:
+        fdsim.open_run(run)
+    assert any("trace.parquet is not the trace that the run used" in str(each.message) for each in told)
+    assert any("rounds/strategy=fdms is not as the run left it" in str(each.message) for each in told)
+    with pytest.raises(RunFolderError, match="a table or the trace was edited"):
+        fake.fake_run(run, resume=True)
+
+
+def _stopped(run: Path, stop_after: int | None, fake: ModuleType, *, killed: bool) -> Path:
+    """Make a run that ended after some rounds, as by Ctrl-C or, its last words missing, as by kill -9."""
+    if stop_after is None:
+        fake.fake_run(run)
+        return run
+    with pytest.raises(KeyboardInterrupt):
+        fake.fake_run(run, stop_after=stop_after)
+    if killed:
+        facts = json.loads((run / "run.json").read_text())
+        for about in facts["strategies"].values():
+            if about["status"] == "stopped":
+                about.update(status="running", digests=None)
+        (run / "run.json").write_text(json.dumps(facts | {"status": "running"}))
+    return run
+
+
+def test_a_trace_made_again_with_other_bytes_is_not_taken_for_an_edited_one(
+    tmp_path: Path, fake: ModuleType, finished: Path, checks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when another version of Parquet writes it: the finished strategy is kept, the other starts over."""
+    with pytest.raises(KeyboardInterrupt):
+        fake.fake_run(tmp_path / "run", stop_after=18)
+    (tmp_path / "run" / "trace.parquet").unlink()
+
+    def other_bytes(path: Path, rounds: Any) -> Any:
+        return write_trace(path, rounds, made_by="another version")
+
+    monkeypatch.setattr(fake, "write_trace", other_bytes)
+    fake.fake_run(tmp_path / "run", resume=True)
+    checks.same(tmp_path / "run", finished)
+    assert fdsim.open_run(tmp_path / "run").doubts() == []
+
+
+def test_a_lost_event_log_is_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It and the trace come from one simulation, so the trace goes too; damaged, lost, or in a complete run."""
+    for damage in (Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-1])):
+        with RunFolder.create(tmp_path / "run", SCENARIO, force=True) as run:
+            with run.events_writer() as events:
+                events.append(0.5, 3, "link_lost")
+            rounds = (plain_round(r, np.ones(2, dtype=bool), 60.0) for r in range(3))
+            run.record_trace(write_trace(run.trace_path, rounds).content_hash)
+        damage(tmp_path / "run" / "events.parquet")
+        caplog.clear()
+        with RunFolder.resume(tmp_path / "run", SCENARIO) as run:
+            assert not run.trace_path.exists()
+        assert "events.parquet is lost or damaged; the fleet is simulated again" in caplog.text
+
+
+@pytest.mark.parametrize("content", [[1, 2], {"next_round": 8}, {"params": "none"}, "text", None])
+def test_a_checkpoint_with_a_valid_seal_and_bad_content_gives_way_to_the_one_before(
+    content: Any,
+    tmp_path: Path,
+    fake: ModuleType,
+    finished: Path,
+    checks: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        fake.fake_run(tmp_path / "run", stop_after=10)
+    place = tmp_path / "run" / "checkpoints" / "strategy=fdms"
+    newest = last_good(place)
+    assert newest is not None
+    assert newest.next_round == 8
+    save(place, content, 8, temporary=tmp_path, tables=newest.tables)
+    fake.fake_run(tmp_path / "run", resume=True)
+    assert "has bad content" in caplog.text
+    assert "is learned again" not in caplog.text
+    checks.same(tmp_path / "run", finished)
 
 
 @pytest.mark.parametrize(
@@ -269,7 +377,7 @@ def test_a_manifest_with_nonsense_in_it_is_named(
 
 def test_rows_are_on_disk_in_time_without_any_checkpoint(tmp_path: Path, fake: ModuleType) -> None:
     scenario: Any = replace(SCENARIO, toml="[telemetry]\nflush_every_s = 1e-9\n")
-    with RunFolder.create(tmp_path / "run", scenario) as run, run.strategy("s") as log:
+    with RunFolder.create(tmp_path / "run", scenario) as run, run.logs["s"] as log:
         learner = fake.FakeLearner(4, 1, "s")
         for done in range(1, 4):
             log.append(*learner.step())
@@ -288,7 +396,7 @@ def test_a_run_can_be_read_before_its_first_round(tmp_path: Path) -> None:
 def test_no_client_rows_when_they_are_not_wanted(tmp_path: Path, fake: ModuleType) -> None:
     scenario: Any = replace(SCENARIO, toml="[telemetry]\nclients = false\n")
     with RunFolder.create(tmp_path / "run", scenario) as run:
-        with run.strategy("s") as log:
+        with run.logs["s"] as log:
             log.append(*fake.FakeLearner(4, 1, "s").step())
             log.finish()
         run.complete()
@@ -307,7 +415,7 @@ def test_automatic_checkpoints_leave_99_percent_of_the_time_to_the_work(
     monkeypatch.setattr(
         strategy_log.checkpoint, "save", lambda *_, **__: clock.__setitem__(0, clock[0] + 0.5)
     )
-    with RunFolder.create(tmp_path / "run", SCENARIO) as run, run.strategy("s") as log:
+    with RunFolder.create(tmp_path / "run", SCENARIO) as run, run.logs["s"] as log:
         due = []
         for _ in range(300):
             clock[0] += 0.5
@@ -355,7 +463,7 @@ def test_a_folder_removed_under_a_run_ends_it_and_is_not_made_again(
     with (  # noqa: PT012
         pytest.raises(StorageError, match="removed or replaced while the run was going on"),
         RunFolder.create(tmp_path / "run", SCENARIO) as run,
-        run.strategy("s") as log,
+        run.logs["s"] as log,
     ):
         log.append(*learner.step())
         log.flush()

@@ -9,7 +9,7 @@ from pydantic import Field, PositiveInt, model_validator
 from fdsim.catalogue import Chosen, Table, merge
 from fdsim.devices.config.outages import Crash
 from fdsim.devices.config.profiles import profile
-from fdsim.devices.models.battery import Battery
+from fdsim.devices.models.battery import Battery, Pack
 from fdsim.devices.models.compute import Compute
 from fdsim.devices.models.connectivity import Connectivity
 from fdsim.devices.models.habits import Habits
@@ -97,4 +97,7 @@ class DeviceGroup(Table):
         low, high = self.initial_soc
         if low > high:
             raise ValueError(f"initial_soc = [{low}, {high}] must be [lowest, highest]")
+        if self.boot_soc == 0.0 and isinstance(self.battery, Pack):
+            # On a charger weaker than its load it would boot and die again without any time passing.
+            raise ValueError("boot_soc = 0 must be above 0: an empty battery boots nothing. Try 0.03")
         return self

@@ -12,6 +12,13 @@ from typing import Any
 from fdsim.catalogue import merge, nearest
 from fdsim.errors import ScenarioError
 
+#: What the marks behind a value's source mean.
+MARKS = {
+    "[D]": "computed from trace or benchmark files",
+    "[T]": "from a paper or vendor page",
+    "[M]": "from memory, unverified",
+    "[E]": "an engineering choice",
+}
 #: Keys of a profile that are not fields of a device group.
 _ABOUT = ("about", "like", "source")
 

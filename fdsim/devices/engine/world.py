@@ -24,7 +24,6 @@ from fdsim.devices.engine.local_round import (
     ROUND_CLOSED,
     LocalRound,
     LocalRoundResult,
-    RoundRequest,
     delay_s,
 )
 from fdsim.devices.engine.lookahead import PART, Lookahead, OnPart, is_possible
@@ -35,7 +34,11 @@ from fdsim.trace import NONE, TraceRound
 
 
 class World:
-    """Devices, cells and a server on one clock."""
+    """Devices, cells and a server on one clock.
+
+    `on_event` is told every change of state of every device in the order of time; `on_part` the progress of a large
+    fleet between two rounds.
+    """
 
     def __init__(
         self, config: SimulationConfig, on_event: OnEvent | None = None, on_part: OnPart | None = None
@@ -63,11 +66,19 @@ class World:
             if on_part is not None and len(self.devices) % PART == 0:
                 on_part(len(self.devices) / self.config.devices, None)
 
-    def next_round(self, round_index: int) -> TraceRound:
-        """Let the world live until a round is over, and return it."""
-        with gc_pause.paused():
-            made: TraceRound = self.env.run(until=self.env.process(self.serve(round_index)))  # type: ignore[assignment]
-        return made
+    def rounds(self, on_time: Callable[[float], None] | None = None) -> Iterator[TraceRound]:
+        """Let the world live from round to round, and yield each as soon as it is closed.
+
+        Memory does not grow with the rounds. `on_time` is told the simulated time at the close of each.
+        """
+        env = self.env
+        with gc_pause.frozen():
+            for round_index in range(self.config.rounds):
+                with gc_pause.paused():
+                    made: TraceRound = env.run(until=env.process(self.serve(round_index)))  # type: ignore[assignment]
+                if on_time is not None:
+                    on_time(float(env.now))
+                yield made
 
     def live_until(self, to_s: float) -> None:
         """Let all devices live up to a time, after the last round; before it, some may be ahead of the clock."""
@@ -81,7 +92,15 @@ class World:
         request = request_of(self.config, round_index, now_s=float(env.now))
         if request.start_s > env.now:
             yield env.timeout(delay_s(env.now, request.start_s))
-        ledger = self._lookahead.ledger(round_index) if self._lookahead else self._check_in(request)
+        if self._lookahead:
+            ledger = self._lookahead.ledger(round_index)
+        else:
+            ledger = RoundLedger(request, self._select(round_index))
+            # In ascending order, and without any time passing.
+            for client in ledger.selected.tolist():
+                result = ledger.check_in(self.devices[client])
+                if result is not None:
+                    ledger.called[client] = result
         target = min(server.selection.target(len(self.devices)), len(ledger.selected))
         called = sorted(ledger.called)
         if called:
@@ -98,15 +117,6 @@ class World:
     def _open_round(self, round_index: int) -> RoundLedger:
         request = request_of(self.config, round_index, now_s=float(self.env.now))
         return RoundLedger(request, self._select(round_index))
-
-    def _check_in(self, request: RoundRequest) -> RoundLedger:
-        """Select clients, and let their devices check in, ascending; take no time."""
-        ledger = RoundLedger(request, self._select(request.round_index))
-        for client in ledger.selected.tolist():
-            result = ledger.check_in(self.devices[client])
-            if result is not None:
-                ledger.called[client] = result
-        return ledger
 
     def _select(self, round_index: int) -> np.ndarray:
         clients = np.arange(len(self.devices))
@@ -163,15 +173,5 @@ def simulate(
     on_time: Callable[[float], None] | None = None,
     on_part: OnPart | None = None,
 ) -> Iterator[TraceRound]:
-    """Simulate a fleet and yield each round as soon as it is closed; memory does not grow with the rounds.
-
-    `on_event` is told every change of state of every device in the order of time; `on_time` the simulated
-    time, at the close of each round; `on_part` the progress of a large fleet in between.
-    """
-    world = World(config, on_event, on_part)
-    with gc_pause.frozen():
-        for round_index in range(config.rounds):
-            made = world.next_round(round_index)
-            if on_time is not None:
-                on_time(float(world.env.now))
-            yield made
+    """Simulate a fleet on one clock, round by round; see `World` and its `rounds` for who is told what."""
+    return World(config, on_event, on_part).rounds(on_time)

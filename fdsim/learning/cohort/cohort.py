@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from fdsim.errors import RunError
 from fdsim.learning.cohort.evaluate import Evaluator
 from fdsim.learning.cohort.memory import client_bytes, keep_freed_memory
 from fdsim.learning.cohort.plan import CohortSpec, plan_for
-from fdsim.learning.cohort.workers import Worker, on_workers
+from fdsim.learning.cohort.workers import Worker
 from fdsim.learning.config.acceleration import Acceleration
 from fdsim.learning.config.training import Training
 from fdsim.learning.local.batches import BatchStream
@@ -132,10 +133,6 @@ class CohortTrainer:
         """Return the global model [P] before round 0."""
         return self._initial.clone()
 
-    def learning_rate(self, round_index: int) -> float:
-        """Return η_L of a round."""
-        return self._training.learning_rate_in(round_index)
-
     def train(
         self, start: torch.Tensor, clients: np.ndarray, round_index: int, work_frac: np.ndarray | None = None
     ) -> Iterator[Chunk]:
@@ -151,53 +148,69 @@ class CohortTrainer:
         # Clients of a chunk finish together as nearly as can be, and the stack sheds them from its end.
         order = np.argsort(-steps, kind="stable")
         size = max(1, min(self.plan.stack_size, -(-len(clients) // self.plan.workers)))
-        parts = [order[first : first + size] for first in range(0, len(order), size)]
-        jobs = [partial(self._train_chunk, start, clients[part], steps[part], round_index) for part in parts]
-        return on_workers(self._workers, jobs)
+        # At most one chunk per worker is trained or waits to be taken, in order: memory stays at that.
+        pending: deque[Future[Chunk]] = deque()
+        for number, first in enumerate(range(0, len(order), size)):
+            if len(pending) == len(self._workers):
+                yield pending.popleft().result()
+            worker, part = self._workers[number % len(self._workers)], order[first : first + size]
+            pending.append(
+                worker.executor.submit(
+                    self._train_chunk, start, clients[part], steps[part], round_index, worker
+                )
+            )
+        while pending:
+            yield pending.popleft().result()
 
     def _train_chunk(
+        self,
+        start: torch.Tensor,
+        clients: np.ndarray,
+        steps: np.ndarray,
+        round_index: int,
+        worker: Worker,
+        *,
+        half: bool = False,
+    ) -> Chunk:
+        """Train clients at once or, if the accelerator runs out of memory, in two halves, as all chunks from then on."""
+        try:
+            batches = self._stream.take(
+                clients, steps, round_index=round_index, batch_size=self._training.batch_size_in(round_index)
+            )
+            settings = SgdSettings.of(self._training, round_index)
+            with torch.enable_grad():
+                updates, losses = worker.trainer.train(
+                    start.detach().to(worker.accelerator), batches, settings
+                )
+            not_finite = ~torch.isfinite(updates.sum(dim=1))
+            losses = losses.detach().masked_fill(not_finite, float("nan"))
+            return Chunk(clients, updates.to(start.device), losses.to(start.device))
+        except torch.cuda.OutOfMemoryError as error:
+            if half or len(clients) == 1:
+                raise _out_of_memory(worker, len(clients), error) from None
+        # Not inside the handler: the error keeps the tensors of the first try alive.
+        return self._train_halves(start, clients, steps, round_index, worker)
+
+    def _train_halves(
         self, start: torch.Tensor, clients: np.ndarray, steps: np.ndarray, round_index: int, worker: Worker
     ) -> Chunk:
-        """Train a chunk at once or, if the accelerator runs out of memory, in two halves, as all chunks from then on."""
-        try:
-            return self._train_stack(start, clients, steps, round_index, worker)
-        except torch.cuda.OutOfMemoryError as error:
-            if len(clients) == 1:
-                raise _out_of_memory(worker, 1, error) from None
-        # Not inside the handler: the error keeps the tensors of the first try alive.
-        half = -(-len(clients) // 2)
+        size = -(-len(clients) // 2)
         if worker.accelerator.type == "cuda":
             torch.cuda.empty_cache()
         log.warning(
             "%s: out of memory with %d clients at once, continuing with %d; acceleration.stack_size = %d avoids this",
-            *(worker.accelerator, len(clients), half, half),
+            *(worker.accelerator, len(clients), size, size),
         )
-        self.plan = replace(self.plan, stack_size=min(self.plan.stack_size, half))
-        try:
-            halves = [
-                self._train_stack(start, clients[part], steps[part], round_index, worker)
-                for part in (slice(None, half), slice(half, None))
-            ]
-        except torch.cuda.OutOfMemoryError as error:
-            raise _out_of_memory(worker, half, error) from None
+        self.plan = replace(self.plan, stack_size=min(self.plan.stack_size, size))
+        halves = [
+            self._train_chunk(start, clients[part], steps[part], round_index, worker, half=True)
+            for part in (slice(None, size), slice(size, None))
+        ]
         return Chunk(
             clients,
             torch.cat([each.updates for each in halves]),
             torch.cat([each.losses for each in halves]),
         )
-
-    def _train_stack(
-        self, start: torch.Tensor, clients: np.ndarray, steps: np.ndarray, round_index: int, worker: Worker
-    ) -> Chunk:
-        batches = self._stream.take(
-            clients, steps, round_index=round_index, batch_size=self._training.batch_size_in(round_index)
-        )
-        settings = SgdSettings.of(self._training, round_index)
-        with torch.enable_grad():
-            updates, losses = worker.trainer.train(start.detach().to(worker.accelerator), batches, settings)
-        not_finite = ~torch.isfinite(updates.sum(dim=1))
-        losses = losses.detach().masked_fill(not_finite, float("nan"))
-        return Chunk(clients, updates.to(start.device), losses.to(start.device))
 
     def evaluate(self, params: torch.Tensor) -> Evaluation:
         """Return how good the global model [P] is on the test set; one host sync."""

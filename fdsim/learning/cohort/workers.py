@@ -7,8 +7,7 @@ operator runs on one thread, results do not depend on how many threads torch is 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import ParamSpec, Protocol, TypeVar
 
@@ -55,15 +54,3 @@ class _InlineExecutor(Executor):
         done: Future[Result] = Future()
         done.set_result(fn(*args, **kwargs))
         return done
-
-
-def on_workers(workers: list[Worker], jobs: Iterable[Callable[[Worker], Result]]) -> Iterator[Result]:
-    """Yield the jobs' results in order; at most one job per worker is running or waiting to be taken."""
-    pending: deque[Future[Result]] = deque()
-    for number, job in enumerate(jobs):
-        if len(pending) == len(workers):
-            yield pending.popleft().result()
-        worker = workers[number % len(workers)]
-        pending.append(worker.executor.submit(job, worker))
-    while pending:
-        yield pending.popleft().result()

@@ -11,6 +11,9 @@ from fdsim.catalogue import Chosen, Table
 from fdsim.learning.config.schedule import Constant, Schedule
 from fdsim.learning.server_optimisers import Plain, ServerOptimiser
 
+#: More rounds, epochs or samples than any run can have; products of two such numbers are still whole in 64 bits.
+MOST = 10**9
+
 
 class Training(Table):
     """Local SGD and its aggregation.
@@ -19,9 +22,13 @@ class Training(Table):
     `local_epochs` counts such passes, `local_steps` counts batches.
     """
 
-    local_epochs: PositiveInt | None = Field(None, description="passes over a client's samples per round")
-    local_steps: PositiveInt | None = Field(None, description="batches per round, instead of local_epochs")
-    batch_size: PositiveInt = Field(10, description="samples per batch of a client")
+    local_epochs: PositiveInt | None = Field(
+        None, le=MOST, description="passes over a client's samples per round"
+    )
+    local_steps: PositiveInt | None = Field(
+        None, le=MOST, description="batches per round, instead of local_epochs"
+    )
+    batch_size: PositiveInt = Field(10, le=MOST, description="samples per batch of a client")
     batch_growth: Literal["constant", "linear"] = Field(
         "constant",
         description="linear: B_t = batch_size · t with t from 1, the schedule whose error vanishes",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, field_validator, model_validator
 
 from fdsim.catalogue import nearest, own_code_left, own_module
-from fdsim.errors import CatalogueError, ScenarioError
+from fdsim.errors import ScenarioError
 from fdsim.learning.nets.layers import Shape
 from fdsim.learning.nets.library import Net
 
@@ -68,8 +68,6 @@ def _class_of(path: str) -> Any:
         raise ValueError(f"'{path}' is not of the form module:Class")
     try:
         module = own_module(module_name)
-    except CatalogueError as error:
-        raise ValueError(f"{error.problem}. {error.remedy}") from None
     except ModuleNotFoundError as error:
         if error.name is None or not (module_name + ".").startswith(error.name + "."):
             raise

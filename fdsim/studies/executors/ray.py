@@ -119,7 +119,7 @@ class RayExecutor:
         about = {key: value for key, value in job.scenario["data"].items() if key != "partition"}
         key = hash_of(about)
         if key not in self._examples:
-            self._examples[key] = ray.put(parse_scenario(job.scenario, job.trial).data.load())
+            self._examples[key] = ray.put(parse_scenario(job.scenario, job.trial).data.examples())
         return self._examples[key]
 
     def _trace_of(self, job: TrialJob, examples: Any) -> Any:

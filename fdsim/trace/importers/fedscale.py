@@ -32,7 +32,7 @@ def read_fedscale(path: Path | str) -> list[Observed]:
     if path.suffix == ".json":
         try:
             devices = json.loads(path.read_text(encoding="utf-8"))
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, RecursionError) as error:
             raise TraceError(str(path), f"not readable as JSON ({error})") from None
         read = _from_events
     else:

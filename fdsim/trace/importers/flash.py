@@ -51,7 +51,7 @@ def read_flash(path: Path | str, *, silent_screen_s: float = 0.0) -> list[Observ
         raise TraceError("silent_screen_s", f"{silent_screen_s} is not a time of 0 s or more")
     try:
         devices = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise TraceError(str(path), f"not readable as JSON ({error})") from None
     if not isinstance(devices, dict) or not devices:
         raise TraceError(str(path), "not a table of devices", 'expected {"id": {"messages": "…"}, …}')

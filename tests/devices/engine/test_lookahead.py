@@ -50,8 +50,8 @@ def lived(made: SimulationConfig) -> list[Any]:
     """All columns of all rounds, when each was closed, and what the devices are like in the end."""
     found: list[Any] = []
     alive = World(made)
-    for round_index in range(made.rounds):
-        found += [*vars(alive.next_round(round_index)).values(), float(alive.env.now)]
+    for closed in alive.rounds():
+        found += [*vars(closed).values(), float(alive.env.now)]
     for device in alive.devices:
         battery = device.battery
         found += [battery.t_s, battery.charge_j, battery.spent_j, device.changes, device.next_s]
@@ -101,7 +101,7 @@ def test_a_device_goes_on_after_a_round_that_the_clock_had_to_decide() -> None:
 def test_only_selected_devices_are_advanced() -> None:
     made = config({"selection": {"kind": "random", "clients_per_round": 1}}, rounds=2)
     alive = World(dataclasses.replace(made, workload=workload(50)))
-    selected = {int(alive.next_round(index).selected[0]) for index in range(2)}
+    selected = {int(closed.selected[0]) for closed in alive.rounds()}
     assert {device.client for device in alive.devices if device.battery.t_s > 0.0} <= selected
 
 
@@ -137,7 +137,7 @@ def test_a_large_fleet_tells_its_progress(monkeypatch: pytest.MonkeyPatch) -> No
     told: list[tuple[float, float | None]] = []
     made = config({}, rounds=3)
     times: list[float] = []
-    for _ in world.simulate(made, on_time=times.append, on_part=lambda frac, to_s: told.append((frac, to_s))):
+    for _ in World(made, None, lambda frac, to_s: told.append((frac, to_s))).rounds(times.append):
         pass
     last_start_s = 2 * made.server.round_interval_s
     assert told == [(0.4, None), (0.8, None), (0.4, last_start_s), (0.8, last_start_s)]

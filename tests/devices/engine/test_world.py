@@ -74,6 +74,7 @@ def test_fields_of_the_same_kind_merge_and_another_kind_replaces() -> None:
         ({"initial_soc": [0.9, 0.2]}, "lowest, highest"),
         ({"initial_soc": [0.5, 80]}, "initial_soc"),
         ({"low_soc": 15}, "low_soc"),
+        ({"boot_soc": 0}, "boots nothing"),
         ({"colour": "red"}, "colour"),
         ({"crash": {"every_s": -1, "recovers_s": 1}}, "every_s"),
     ],

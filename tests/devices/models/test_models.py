@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from fdsim.catalogue import MENU, build
+from fdsim.catalogue import MENU, NestedError, build
 from fdsim.devices.config.profiles import names, profile
 from fdsim.devices.models.compute import Flops, PerSample
 from fdsim.devices.models.connectivity import Bandwidth, Connectivity, HomeWifi, Mobile, OnOff, Spell
@@ -229,5 +229,5 @@ def test_random_selection_wants_one_size(fields: dict[str, float]) -> None:
     ],
 )
 def test_models_refuse_impossible_fields(family: str, table: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(NestedError):
         build(family, table)

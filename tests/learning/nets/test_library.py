@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pydantic import ValidationError
 
-from fdsim.catalogue import MENU, build
+from fdsim.catalogue import MENU, NestedError, build
 from fdsim.errors import ScenarioError
 from fdsim.learning.nets.cost import measured_cost
 from fdsim.learning.nets.library import CifarCnn, Mlp
@@ -74,7 +73,7 @@ def test_a_users_own_module(own_module):
     ],
 )
 def test_a_wrong_path_is_refused(own_module, path, says):
-    with pytest.raises(ValidationError, match=says):
+    with pytest.raises(NestedError, match=says):
         build("net", {"kind": "module", "path": path.format(own_module)})
 
 
