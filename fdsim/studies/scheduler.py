@@ -12,6 +12,7 @@ from fdsim.studies.folder import StudyFolder
 from fdsim.studies.plan import Trial
 from fdsim.studies.progress import StudyProgress
 from fdsim.studies.trial import TrialJob
+from fdsim.studies.worker_use import WorkerClock, WorkerUse
 
 _TICK_S = 0.5
 
@@ -24,6 +25,8 @@ class StudyOutcome:
     complete: tuple[Trial, ...]
     failed: tuple[tuple[Trial, str], ...]
     """Trials that kept failing, each with the message of its last attempt."""
+    use: WorkerUse | None = None
+    """How the workers were used; None if there was nothing left to run."""
 
 
 def run_trials(
@@ -40,21 +43,25 @@ def run_trials(
     todo = deque(in_good_order(trial for trial in plan.trials if folder.status(trial) != "complete"))
     session = _Session({trial.id: trial for trial in plan.trials}, plan.study.table.retries)
     progress.begins(plan, done)
+    clock, most = WorkerClock(), 1
     while todo or session.running:
         while todo and len(session.running) < executor.slots:
             trial = todo.popleft()
             session.begin(trial)
             executor.submit(job_of(trial, folder, device=device, callbacks=callbacks))
+        most = max(most, len(session.running))
         for event in executor.wait(_TICK_S):
+            clock.take(event)
             todo.extend(_take(event, session, folder, progress))
         progress.ticks()
     outcome = StudyOutcome(
         folder.path,
         tuple(trial for trial in plan.trials if folder.status(trial) == "complete"),
         tuple(session.failed),
+        clock.use(most),
     )
     folder.close("failed" if outcome.failed else "complete")
-    progress.ends(outcome.failed)
+    progress.ends(outcome.failed, outcome.use)
     return outcome
 
 
