@@ -36,6 +36,7 @@ from fdsim.trace import open_trace
 STYLES: dict[str, dict[str, object]] = {
     "full": {"color": "#222222", "linestyle": "--"},
     "fdms": {"color": "#0072b2", "linewidth": 2.0},
+    "fdms_memory": {"color": "#e69f00", "linewidth": 2.0},
     "fdms, case 1": {"color": "#56b4e9"},
     "fdms, case 2": {"color": "#cc79a7"},
     "dropout": {"color": "#d55e00"},

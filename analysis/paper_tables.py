@@ -12,7 +12,7 @@ import pandas as pd
 from paper_runs import VARIANT, finals, gather, measured, rounds_to_target
 
 #: The paper's strategies first, in its order.
-ORDER = ["full", "fdms", "fdms, case 1", "fdms, case 2", "dropout", "stale", "stale, model"]
+ORDER = ["full", "fdms", "fdms_memory", "fdms, case 1", "fdms, case 2", "dropout", "stale", "stale, model"]
 
 
 def final_table(curves: pd.DataFrame) -> pd.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -148,36 +149,48 @@ class Terminal(Callback):
 _REDRAWN_S = 0.1
 
 
+class NotebookTable:
+    """Bars in a notebook: HTML that is replaced while the work goes on. A row is (name, done, of how many, note)."""
+
+    def __init__(self) -> None:
+        self._shown: Any = None
+        self._drawn_s = 0.0
+
+    def draw(self, rows: Iterable[tuple[str, float, float, str]], *, now: bool = False) -> None:
+        """Show the rows, unless others were shown just before; `now` shows them in any case."""
+        from IPython.display import HTML, display
+
+        if not now and time.perf_counter() - self._drawn_s < _REDRAWN_S:
+            return
+        self._drawn_s = time.perf_counter()
+        drawn = HTML(f"<table>{''.join(map(self._row, rows))}</table>")
+        if self._shown is None:
+            self._shown = display(drawn, display_id=True)
+        else:
+            self._shown.update(drawn)
+
+    def _row(self, row: tuple[str, float, float, str]) -> str:
+        name, done, most, note = row
+        bar = f'<progress value="{done:g}" max="{most:g}" style="width:16em"></progress>'
+        return "<tr>" + "".join(f"<td>{cell}</td>" for cell in (escape(name), bar, escape(note))) + "</tr>"
+
+
 class NotebookBars(Callback):
-    """Shows a bar for the fleet and one per strategy in a notebook, as HTML that is replaced while the run goes on."""
+    """Shows a bar for the fleet and one per strategy in a notebook."""
 
     def __init__(self, rounds: int) -> None:
         self._rounds = rounds
         #: name → (rounds done, note), in the order in which they began.
         self._bars: dict[str, tuple[int, str]] = {}
-        self._shown: Any = None
-        self._drawn_s = 0.0
-
-    def html(self) -> str:
-        """Return the bars as HTML."""
-        rows = []
-        for name, (done, note) in self._bars.items():
-            bar = f'<progress value="{done}" max="{self._rounds}" style="width:16em"></progress>'
-            cells = (escape(name), bar, f"{done}/{self._rounds}", escape(note))
-            rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-        return f"<table>{''.join(rows)}</table>"
+        self._table = NotebookTable()
 
     def _set(self, name: str, done: int, note: str, *, now: bool = False) -> None:
-        from IPython.display import HTML, display
-
         self._bars[name] = done, note
-        if not now and time.perf_counter() - self._drawn_s < _REDRAWN_S:
-            return
-        self._drawn_s = time.perf_counter()
-        if self._shown is None:
-            self._shown = display(HTML(self.html()), display_id=True)
-        else:
-            self._shown.update(HTML(self.html()))
+        rows = [
+            (name, done, self._rounds, f"{done}/{self._rounds} {note}")
+            for name, (done, note) in self._bars.items()
+        ]
+        self._table.draw(rows, now=now)
 
     def trace_begin(self, scenario: Scenario) -> None:
         """Open the fleet's bar."""

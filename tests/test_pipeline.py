@@ -45,11 +45,11 @@ def test_pandas_reads_one_row_per_strategy_and_round(tmp_path: Path) -> None:
     run = _run(tmp_path / "run", "rounds=5")
     rounds = pd.read_parquet(run / "rounds")
     assert rounds.groupby("strategy", observed=True)["round"].apply(sorted).to_dict() == {
-        name: [0, 1, 2, 3, 4] for name in ("dropout", "fdms", "full", "stale")
+        name: [0, 1, 2, 3, 4] for name in ("dropout", "fdms", "fdms_memory", "full", "stale")
     }
     assert rounds["test_accuracy"].between(0, 1).all()
     clients = pd.read_parquet(run / "clients")
-    assert len(clients) == 4 * 5 * 20
+    assert len(clients) == 5 * 5 * 20
 
 
 def test_every_strategy_learns_on_the_same_trace(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from fdsim.telemetry.reader import Run
 
 if TYPE_CHECKING:
     from fdsim.scenario import Scenario
+    from fdsim.studies.progress import StudyProgress
     from fdsim.telemetry.study_reader import Study
     from fdsim.trace import Trace
 
@@ -75,23 +76,16 @@ def run_study(
     `callbacks` are classes, or "module:Class", from a file that the trials' processes can import too; every trial makes
     its own object of each, without arguments, and tells it what happens: see `fdsim.Callback`.
     """
-    from rich.console import Console
-
     from fdsim.studies.launch import StudyChoices, default_folder, run_plan
     from fdsim.studies.plan import plan_study
-    from fdsim.studies.progress import SilentStudy, StudyTerminal
     from fdsim.studies.study_file import load_study
     from fdsim.telemetry.study_reader import open_study
 
     plan = plan_study(load_study(study, _as_texts(overrides or ())))
     folder = default_folder(plan) if out is None else Path(out)
     choices = StudyChoices(workers=workers, device=device, callbacks=_importable(callbacks))
-    with _in_python():
-        if progress:
-            with StudyTerminal(Console()) as shown:
-                outcome = run_plan(plan, folder, choices, progress=shown)
-        else:
-            outcome = run_plan(plan, folder, choices, progress=SilentStudy())
+    with _in_python(), _study_shown(progress) as shown:
+        outcome = run_plan(plan, folder, choices, progress=shown)
     if outcome.failed:
         raise RunError(
             f"{len(outcome.failed)} of {len(plan.trials)} trials failed. The same call tries them again; "
@@ -175,6 +169,24 @@ def _shown(rounds: int, progress: bool) -> Iterator[list[Callback]]:
 
     with Terminal(Console(), rounds) as shown:
         yield [shown]
+
+
+@contextmanager
+def _study_shown(progress: bool) -> Iterator[StudyProgress]:
+    """Give the progress of a study that fits the place."""
+    from fdsim.studies.progress import SilentStudy, StudyTerminal
+
+    if not progress:
+        yield SilentStudy()
+    elif in_notebook():
+        from fdsim.studies.notebook import StudyNotebook
+
+        yield StudyNotebook()
+    else:
+        from rich.console import Console
+
+        with StudyTerminal(Console()) as shown:
+            yield shown
 
 
 def in_notebook() -> bool:

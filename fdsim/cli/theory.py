@@ -34,9 +34,18 @@ def theory(
         f"δ_min {known.delta_min:.3g}  δ_f {known.delta_f:.3g}  B_max {known.b_max}"
     )
     errors = Table(title="Σ‖e_t‖² measured, and its bounds", title_justify="left")
-    for name in ("strategy", "measured", "Ψ̄ (dropout)", "Ψ* (true friends)", "fdms (theorem)"):
+    for name in (
+        "strategy",
+        "measured",
+        "Ψ̄ (dropout)",
+        "Ψ* (true friends)",
+        "fdms (theorem)",
+        "as predicted",
+    ):
         errors.add_column(name, justify="left" if name == "strategy" else "right")
-    measures = panel.errors[["error_sum", "psi_bar", "psi_star", "psi_fdms"]].to_numpy(dtype=float)
+    measures = panel.errors[["error_sum", "psi_bar", "psi_star", "psi_fdms", "psi_predicted"]].to_numpy(
+        dtype=float
+    )
     for label, numbers in zip(panel.errors["strategy"], measures, strict=True):
         errors.add_row(str(label), *map(_number, numbers))
     console.print(errors)

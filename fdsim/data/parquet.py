@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import Field
 
 from fdsim.data.datasets import DataSource, Examples, Shape
@@ -38,6 +36,8 @@ class ParquetImages(DataSource):
     @property
     def input_shape(self) -> Shape:
         """The shape of the first image."""
+        import pyarrow.parquet as pq
+
         path = _existing(self.train, "data.train")
         column = self._image_column(path)
         batch = next(pq.ParquetFile(path).iter_batches(1, columns=[column]), None)
@@ -88,6 +88,9 @@ def _existing(path: Path, place: str) -> Path:
 
 
 def _column(path: Path, wanted: str, usual: tuple[str, ...], key: str) -> str:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         names = pq.read_schema(path).names
     except pa.ArrowInvalid as error:
@@ -103,6 +106,8 @@ def _column(path: Path, wanted: str, usual: tuple[str, ...], key: str) -> str:
 
 @lru_cache(maxsize=4)
 def _labels(path: Path, column: str, stamp_ns: int) -> np.ndarray:
+    import pyarrow.parquet as pq
+
     labels = pq.read_table(path, columns=[column]).column(column).to_numpy()
     if not np.issubdtype(labels.dtype, np.integer) or (len(labels) and labels.min() < 0):
         raise DataError(
@@ -149,6 +154,8 @@ def _cached(kept: Path) -> np.ndarray | None:
 
 def _decoded_all(path: Path, column: str) -> np.ndarray:
     """Decode in threads; the decoders release the interpreter lock."""
+    import pyarrow.parquet as pq
+
     encoded = _encoded(pq.read_table(path, columns=[column]).column(column).combine_chunks(), path)
     with ThreadPoolExecutor() as threads:
         images = list(threads.map(lambda each: _decoded(each, path), encoded, chunksize=256))
@@ -160,6 +167,8 @@ def _decoded_all(path: Path, column: str) -> np.ndarray:
 
 
 def _encoded(column: Any, path: Path) -> list[bytes]:
+    import pyarrow as pa
+
     if pa.types.is_struct(column.type):
         if column.type.get_field_index("bytes") < 0:
             raise DataError(

@@ -31,7 +31,7 @@ from fdsim.devices.config.fleet import DeviceGroup
 from fdsim.devices.config.simulation import SimulationConfig, check, hits
 from fdsim.devices.models.battery import Flow
 from fdsim.devices.models.connectivity import Spell
-from fdsim.devices.models.habits import Habits, Owner
+from fdsim.devices.models.habits import Habits, Owner, Place
 from fdsim.devices.models.spells import HOUR_S, Switch
 from fdsim.rng import stream
 from fdsim.trace import NONE, Cause, Network, Outcome, Phase, TraceRound, blank_round
@@ -76,6 +76,7 @@ class Device:
         self.charge_j = self.full_j * float(self.rng.uniform(*group.initial_soc))
         self.speed = group.compute.speed(self.rng)
         self.low_soc = max(self.rule.min_soc, group.low_soc)
+        self.floor_soc = self.low_soc  # Below it, no work: more than the lowest while paused work waits.
         self.readings = group.battery.readings(client, config.seed)  # A measured charge, if there is one.
         if self.readings is not None:
             self.charge_j = self.full_j * self.readings.soc_at(0.0)
@@ -145,7 +146,7 @@ class Device:
                 return Cause.offline if phase is Phase.check_in else Cause.link_lost
             if self.is_taken(self.link.network.name):
                 return Cause.outage
-        if self.charge_j < self.low_soc * self.full_j:
+        if self.charge_j < self.floor_soc * self.full_j:
             return Cause.battery_low
         if rule.requires_charging and not self.plugged:
             return Cause.outage if self.on_charger else Cause.unplugged
@@ -154,6 +155,13 @@ class Device:
         if rule.requires_idle and self.screen_on:
             return Cause.in_use
         return None
+
+    def rest(self) -> None:
+        """Let paused work wait for a charge that is well above the lowest: at it, work would flicker."""
+        low = self.charge_j < self.floor_soc * self.full_j
+        floor_soc = self.low_soc + self.rule.resume_soc_margin if low else self.low_soc
+        if floor_soc != self.floor_soc:
+            self.change(floor_soc=floor_soc)
 
     def follow_link(self, spells: Iterator[Spell]) -> Process:
         """Go from network to network. In this and every other follow_…, the last spell lasts for ever."""
@@ -176,6 +184,12 @@ class Device:
             yield self.env.spell(length_s, Turn.charger)
             self.settle()  # The model looks at the charge when it is asked for the next spell.
 
+    def follow_outage(self, number: int, takes: tuple[str, ...], spells: Iterator[Switch]) -> Process:
+        """Lose to an outage what it takes, and get it back."""
+        for active, length_s in spells:
+            self.change(taken=self.taken | {number: takes if active else ()})
+            yield self.env.spell(length_s, Turn.outage)
+
     def follow_crashes(self, spells: Iterator[Switch]) -> Process:
         """Crash and recover."""
         for crashed, length_s in spells:
@@ -187,17 +201,16 @@ class Device:
         while True:
             after_s, level_j, change = self.next_level()
             reached = self.env.at(self.env.now + after_s, Turn.level)
-            happened = yield reached | self.changed
-            if reached in happened:
+            if reached in (yield reached | self.changed):
                 self.change(charge_j=level_j, **change)  # Exactly there, whatever the rounding of `after`.
 
     def next_level(self) -> tuple[float, float, dict[str, bool]]:
         """Return when the charge meets its next level, in s, the level, J, and what changes there but the obstacle."""
         flow, group, full_j, charge_j = self.flow, self.group, self.full_j, self.charge_j
         if self.readings is not None:
-            then_s = self.readings.next_crossing(self.env.now, self.low_soc)
+            then_s = self.readings.next_crossing(self.env.now, self.floor_soc)
             return then_s - self.env.now, full_j * self.readings.soc_at(then_s), {}
-        low_j, top_up_j = self.low_soc * full_j, group.usage.top_up_soc * full_j
+        low_j, top_up_j = self.floor_soc * full_j, group.usage.top_up_soc * full_j
         above: list[tuple[float, dict[str, bool]]] = []
         if self.empty or charge_j < low_j:
             above.append((group.boot_soc * full_j, {"empty": False}) if self.empty else (low_j, {}))
@@ -223,7 +236,8 @@ class LocalRound:
 
     def __init__(self, device: Device, server: Server, closed: simpy.Event) -> None:
         self.env, self.device, self.config, self.closed = device.env, device, server.config, closed
-        self.cells = server.cells.get(device.group.cell, {})
+        place, cells = server.cells.get(device.group.cell, (None, {}))
+        self.cells = cells if place in (None, device.owner.at(self.env.now).place) else {}
         self.deadline_s = self.env.now + self.config.server.deadline_s
         self.pauses = self.config.server.on_lapse == "pause"
         self.row: Row = {"phase": Phase.check_in, "start_s": self.env.now, "energy_j": 0.0}
@@ -244,7 +258,7 @@ class LocalRound:
         if cause is None:
             done_frac, cause = yield from self.race(Phase.upload, 8.0 * workload.bytes_up)
             row["bytes_up"] = round(done_frac * workload.bytes_up)
-        device.change(work_w=0.0)
+        device.change(work_w=0.0, floor_soc=device.low_soc)
         row["end_s"], row["soc_end"] = self.env.now, device.soc
         row["outcome"] = Outcome.completed if cause is None else Outcome.dropped
         row["cause"] = NONE if cause is None else cause
@@ -261,6 +275,7 @@ class LocalRound:
             if device.link is not session and phase is not Phase.train:  # New sessions, new round trips.
                 session, handshake_s = device.link, device.group.handshakes * device.link.rtt_s
             lapse = device.obstacle(phase)
+            device.rest()
             too_late = env.now >= self.deadline_s - SAME_S
             if too_late or lapse in FATAL or (lapse is not None and not self.pauses):
                 # A device that is still paused at the deadline failed for what it was paused for.
@@ -313,14 +328,12 @@ class Server:
         self.env, self.config = env, config
         groups = [group for group in config.fleet for _ in range(group.count)]
         self.devices = [Device(env, config, client, group) for client, group in enumerate(groups)]
-        self.cells = {
-            c.name: {Phase.download: SharedCell(env, c.down_bps), Phase.upload: SharedCell(env, c.up_bps)}
-            for c in config.cells
-        }
+        self.cells: dict[str, tuple[Place | None, dict[Phase, SharedCell]]] = {}
+        for c in config.cells:
+            shared = {Phase.download: SharedCell(env, c.down_bps), Phase.upload: SharedCell(env, c.up_bps)}
+            self.cells[c.name] = c.place, shared
         for device in self.devices:
             self.start(device)
-        for number in range(len(config.outages)):
-            env.process(self.follow_outage(number))
 
     def start(self, device: Device) -> None:
         """Start the processes of a device, whose spells begin at midnight of day 0."""
@@ -333,15 +346,10 @@ class Server:
         if group.crash is not None:
             process(device.follow_crashes(group.crash.spells(stream(seed, "crash", client))))
         process(device.follow_battery())
-
-    def follow_outage(self, number: int) -> Process:
-        """Take something away from all devices that an outage hits, and give it back."""
-        outage = self.config.outages[number]
-        for active, length_s in outage.spells(stream(self.config.seed, "trouble", number)):
-            for device in self.devices:
-                if hits(outage, device.group):
-                    device.change(taken=device.taken | {number: outage.takes if active else ()})
-            yield self.env.spell(length_s, Turn.outage)
+        for number, outage in enumerate(self.config.outages):
+            if hits(outage, group):
+                spells = outage.spells(stream(seed, "trouble", number))  # The same for all that it hits.
+                process(device.follow_outage(number, outage.takes, outage.felt(spells, device.owner)))
 
     def select(self, round_index: int) -> list[int]:
         """Return the selected clients, ascending: more than the target where the server over-selects."""

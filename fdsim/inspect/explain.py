@@ -7,23 +7,28 @@ import time
 from collections import Counter
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from fdsim.catalogue import OwnCode
-from fdsim.pipeline import participation_rounds
 from fdsim.prepare import Prepared, prepare
 from fdsim.scenario import Scenario, load_scenario
-from fdsim.telemetry.callback import Callback
 from fdsim.trace import Cause, Outcome, TraceRound
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def explain_scenario(
     path: Path, overrides: list[str], rounds: int, console: Console, *, code: OwnCode | None = None
 ) -> None:
     """Print what a scenario contains, who drops out of its first rounds, and what the run will take."""
+    from rich.table import Table
+
+    from fdsim.pipeline import participation_rounds
+    from fdsim.telemetry.callback import Callback
+
     prepared = prepare(load_scenario(path, overrides, code=code))
     began_s = time.perf_counter()
     trace = list(islice(participation_rounds(prepared, Callback()), rounds))

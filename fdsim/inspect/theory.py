@@ -7,6 +7,10 @@ Needs a strategy that keeps R (fdms) with snapshots of it (`[telemetry] similari
 substitution errors need `counterfactual = true`. All errors and distances are in the paper's units, Δ = (w_k
 − w_t)/η_L. The bounds Ψ̄ and Ψ* are given as bounds on Σ‖e_t‖²: the paper multiplies both, and the measured
 sum, by the same factor (1 + 3ηη_L·L·E)/(c·E²·T), whose smoothness L cannot be estimated from a run.
+
+Friends with memory (fdms_memory) put the least of three predicted errors in the place of σ_F²: with ε_k what is expected
+of a friend's update, of the client's own memory or of the mean, whichever is least, and α_t the fraction missing,
+E‖e_t‖² = E‖(1/K) Σ_k e_t^k‖² ≤ α_t²·(mean of ε_k over the missing), since a mean's square is at most the mean square.
 """
 
 from __future__ import annotations
@@ -75,7 +79,8 @@ class Theory:
     rounds: pd.DataFrame
     """round, missing_frac (α_t), misselection_bound, misselection (measured), theta (Θ_t at p = 0.1)."""
     errors: pd.DataFrame
-    """strategy, error_sum (measured Σ‖e_t‖²), psi_bar, psi_star, psi_fdms (bounds on it)."""
+    """strategy, error_sum (measured Σ‖e_t‖²), psi_bar, psi_star, psi_fdms (bounds on it), psi_predicted (the bound
+    from predicted errors, of strategies that predict them)."""
 
 
 def theory_of(run: Run, strategy: str | None = None) -> Theory:
@@ -111,7 +116,11 @@ def theory_of(run: Run, strategy: str | None = None) -> Theory:
     found = mine["friend_present_frac"] - mine["friend_hit_frac"]
     measured = pd.DataFrame({"round": mine["round"], "misselection": found / mine["friend_present_frac"]})
     rounds = rounds.merge(measured, on="round", how="left")
-    return Theory(label, friends, constants, rounds, _errors(table, run.strategies, constants, missing_frac))
+    errors = _errors(table, run.strategies, constants, missing_frac)
+    errors["psi_predicted"] = [
+        _psi_predicted(run, name, constants.sigma_p2, missing_frac) for name in run.strategies
+    ]
+    return Theory(label, friends, constants, rounds, errors)
 
 
 def constants_of(
@@ -224,3 +233,17 @@ def _errors(
             }
         )
     return pd.DataFrame(rows)
+
+
+def _psi_predicted(run: Run, label: str, sigma_p2: float, missing_frac: np.ndarray) -> float:
+    """Return Σ α_t²·(mean predicted error of the missing); NaN for a strategy that predicts nothing.
+
+    Where nothing was predicted of a client, which was then never seen, anything may represent it: σ_P².
+    """
+    rows = run.read("clients", columns=["round", "substitute", "predicted_error"], strategy=label)
+    missing = rows[rows["substitute"].notna()]
+    if not missing["predicted_error"].notna().any():
+        return math.nan
+    expected = missing["predicted_error"].fillna(sigma_p2).groupby(missing["round"]).mean()
+    alpha = missing_frac[expected.index.to_numpy(dtype=np.int64)]
+    return float((alpha**2 * expected.to_numpy(dtype=np.float64)).sum())

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from pydantic import Field, PositiveInt, model_validator
 
 from fdsim.errors import InputError, TraceError
 from fdsim.participation.base import Participation, ParticipationSetting
-from fdsim.trace import TraceRound, open_trace
+from fdsim.trace import TraceRound
+
+if TYPE_CHECKING:
+    from fdsim.trace import Trace
 
 
 class Replayed(Participation):
@@ -22,21 +26,27 @@ class Replayed(Participation):
     @model_validator(mode="after")
     def _fits(self) -> Replayed:
         try:
-            found = open_trace(self.path).clients
+            found = self._opened().clients
         except InputError as error:
             raise ValueError(str(error)) from None
         if self.clients is not None and self.clients != found:
             raise ValueError(f"the trace {self.path} has {found} clients, not {self.clients}")
         return self
 
+    def _opened(self) -> Trace:
+        # Imported here, so that to list this kind needs no Arrow.
+        from fdsim.trace import open_trace
+
+        return open_trace(self.path)
+
     @property
     def client_count(self) -> int:
         """The number of clients K in the file."""
-        return open_trace(self.path).clients
+        return self._opened().clients
 
     def rounds(self, setting: ParticipationSetting) -> Iterator[TraceRound]:
         """Yield the first rounds of the file."""
-        trace = open_trace(self.path)
+        trace = self._opened()
         if trace.rounds < setting.rounds:
             raise TraceError(
                 self.path,

@@ -59,33 +59,33 @@ def stand_ins_figure(data: RunData) -> Figure | Remark:
     if data.outcomes is None:
         return Remark(title, "There is no trace yet.")
     clients, cluster = data.outcomes.clients, data.true_cluster
-    counted = {label: _stand_ins(data, label, clients) for label in data.strategies}
-    counted = {label: counts for label, counts in counted.items() if counts.any()}
-    if not counted:
+    pairs = {label: _stand_ins(data, label) for label in data.strategies}
+    pairs = {label: found for label, found in pairs.items() if len(found)}
+    if not pairs:
         return Remark(
             title,
             "No strategy of this run lets one client stand in for another, or clients were not recorded.",
         )
     says = "How often the update of one client (column) was used in place of a missing one (row)."
     words, blocks, remark = _BY_CLIENT, list[dict[str, Any]](), ""
+    place = np.full(clients, -1)
     if clients > MOST_CLIENTS and cluster is not None and len(np.unique(cluster)) <= MOST_CLIENTS:
-        labels, index = np.unique(cluster, return_inverse=True)
-        member = np.eye(len(labels), dtype=np.int64)[index]
-        counted = {label: member.T @ counts @ member for label, counts in counted.items()}
+        labels, place = np.unique(cluster, return_inverse=True)
         words = _BY_CLUSTER
         remark = f"{clients:,} clients are too many for a matrix; counts are summed by true cluster."
     elif clients > MOST_CLIENTS:
-        busy = np.sum([counts.sum(axis=0) + counts.sum(axis=1) for counts in counted.values()], axis=0)
-        labels = np.sort(np.argsort(-busy, kind="stable")[:MOST_CLIENTS])
-        counted = {label: counts[np.ix_(labels, labels)] for label, counts in counted.items()}
+        busy = sum(np.bincount(found.ravel(), minlength=clients) for found in pairs.values())
+        labels = np.sort(np.argsort(-np.asarray(busy), kind="stable")[:MOST_CLIENTS])
+        place[labels] = np.arange(len(labels))
         remark = (
             f"The {MOST_CLIENTS} of {clients:,} clients that were missing or stood in most often are shown."
         )
     else:
         labels = order_by_cluster(data, clients)
-        counted = {label: counts[np.ix_(labels, labels)] for label, counts in counted.items()}
+        place[labels] = np.arange(len(labels))
         blocks = cluster_blocks(data, labels)
         says += " Inside a frame the stand-in is of the same true cluster." if blocks else ""
+    counted = {label: _counts(place[found], len(labels)) for label, found in pairs.items()}
     sets = [
         matrix_set(label, [(0, np.where(counts > 0, counts, np.nan), None)], (0.0, float(counts.max())))
         for label, counts in counted.items()
@@ -95,12 +95,20 @@ def stand_ins_figure(data: RunData) -> Figure | Remark:
     )
 
 
-def _stand_ins(data: RunData, label: str, clients: int) -> np.ndarray:
-    """Count [missing client, stand-in], reading only the rows that have a stand-in."""
-    counts = np.zeros((clients, clients), dtype=np.int64)
+def _stand_ins(data: RunData, label: str) -> np.ndarray:
+    """Return every missing client and its stand-in [n, 2], reading only the rows that have a stand-in."""
+    found = [np.empty((0, 2), dtype=np.int64)]
     for path in part_paths(data.run.path / "clients" / partition(label)):
         table = Part(path).read(["client", "stand_in"], pc.field("stand_in") >= 0)
-        np.add.at(counts, (table["client"].to_numpy(), table["stand_in"].to_numpy()), 1)
+        found.append(np.column_stack([table["client"].to_numpy(), table["stand_in"].to_numpy()]))
+    return np.concatenate(found)
+
+
+def _counts(places: np.ndarray, size: int) -> np.ndarray:
+    """Count [missing, stand-in] by their places in the matrix; −1 is not in it."""
+    counts = np.zeros((size, size), dtype=np.int64)
+    shown = places[(places >= 0).all(axis=1)]
+    np.add.at(counts, (shown[:, 0], shown[:, 1]), 1)
     return counts
 
 

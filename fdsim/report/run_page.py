@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fdsim.report.bias import accuracy_by_group, completion_by_group
+from fdsim.report.calibration import calibration_figure, substitutes_table
 from fdsim.report.curves import PlottedCurve, accuracy_figure
 from fdsim.report.data import RunData
 from fdsim.report.device_day import day_figure
@@ -97,7 +98,13 @@ def friend_sections(data: RunData) -> list[Section]:
             "substitution",
             "Substitution",
             "The error of substitution, and the cost of finding friends.",
-            [error_figure(curves, bound_curves(theory), rounds), *theory_parts(theory), pairs_figure(curves)],
+            [
+                error_figure(curves, bound_curves(theory), rounds),
+                substitutes_table(data),
+                calibration_figure(data),
+                *theory_parts(theory),
+                pairs_figure(curves),
+            ],
         ),
     ]
 

@@ -28,7 +28,7 @@ from fdsim.strategies.base import (
 )
 from fdsim.strategies.drift import blank_drift, drift_of, enter_drift
 from fdsim.strategies.mixtures import Rule, Sources, spread, substitutes
-from fdsim.strategies.predicted_error import blank_returns, enter_returns, memory_error
+from fdsim.strategies.predicted_error import blank_returns, calibration, enter_returns, memory_error
 from fdsim.strategies.remembered import (
     affordable_form,
     age_of,
@@ -161,7 +161,7 @@ class FdmsMemory(Strategy):
                 cohort.params,
             ),
             mixture=parts,
-            predicted_error=np.where(known, found.error, unknown_error),
+            predicted_error=np.where(known, found.error, unknown_error) * calibration(state),
         )
 
     def _speaking(self, state: State, cohort: Cohort, speaks: np.ndarray) -> tuple[np.ndarray, float]:

@@ -28,6 +28,7 @@ def blank_returns(clients: int) -> State:
         "returns": np.zeros(AGE_CLASSES),
         "own_ratio": np.zeros(clients, dtype=np.float32),
         "own_returns": np.zeros(clients, dtype=np.float32),
+        "came_true": np.zeros(2),
     }
 
 
@@ -35,6 +36,10 @@ def enter_returns(
     state: State, clients: np.ndarray, age: np.ndarray, error: np.ndarray, *, fading: float
 ) -> None:
     """Note the error [n] of what was remembered of clients, `age` [n] rounds old, now that they are back."""
+    foreseen = memory_error(state, clients, age)
+    if np.isfinite(foreseen).all():
+        state["came_true"] *= 1 - fading
+        state["came_true"] += (error.sum(), foreseen.sum())
     expected = _pooled(state, age)
     known = np.isfinite(expected) & (expected > 0)
     who = clients[known]
@@ -54,6 +59,16 @@ def memory_error(state: State, clients: np.ndarray, age: np.ndarray) -> np.ndarr
     """
     ratio = (state["own_ratio"][clients] + TRUST_AFTER) / (state["own_returns"][clients] + TRUST_AFTER)
     return np.asarray(_pooled(state, age) * ratio)
+
+
+def calibration(state: State) -> float:
+    """Return by what predictions have lately had to be multiplied to come true.
+
+    Updates shrink as the model learns, so means over past rounds are too large, those of friends as those of memory.
+    It is the same for all of a client's stand-ins: it changes what is expected of the choice, not the choice.
+    """
+    measured, foreseen = state["came_true"]
+    return float(measured / foreseen) if foreseen > 0 else 1.0
 
 
 def lately_returned(state: State, age: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from fdsim.progress import shortened
 from fdsim.studies.plan import StudyPlan, Trial
+from fdsim.studies.worker_use import WorkerUse
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,7 +24,7 @@ class StudyProgress(Protocol):
     def trial_ends(self, trial: Trial, wall_s: float, failed: Sequence[str] = ()) -> None: ...
     def trial_fails(self, trial: Trial, message: str, *, again: bool) -> None: ...
     def ticks(self) -> None: ...
-    def ends(self, failed: Sequence[tuple[Trial, str]]) -> None: ...
+    def ends(self, failed: Sequence[tuple[Trial, str]], use: WorkerUse | None) -> None: ...
 
 
 class SilentStudy:
@@ -47,7 +48,7 @@ class SilentStudy:
     def ticks(self) -> None:
         return
 
-    def ends(self, failed: Sequence[tuple[Trial, str]]) -> None:
+    def ends(self, failed: Sequence[tuple[Trial, str]], use: WorkerUse | None) -> None:
         return
 
 
@@ -172,9 +173,11 @@ class StudyTerminal:
             "" if not left or self._done + self._failed >= self._total else f", about {duration(left)} left"
         )
 
-    def ends(self, failed: Sequence[tuple[Trial, str]]) -> None:
-        """Close the display with the trials that failed."""
+    def ends(self, failed: Sequence[tuple[Trial, str]], use: WorkerUse | None) -> None:
+        """Close the display with how the workers were used, and the trials that failed."""
         self.ticks()
+        if use is not None:
+            self._say(f"{use.workers} at a time: {duration(use.whole_s)}, {use}")
         for trial, message in failed:
             self._say(f"failed: {trial.label} ({trial.id}): {message}")
 

@@ -7,10 +7,10 @@ other.
 
 from __future__ import annotations
 
-from fdsim.trace.file import Trace, open_trace, write_trace
+from typing import TYPE_CHECKING, Any
+
 from fdsim.trace.round import (
     NONE,
-    SCHEMA,
     Cause,
     Network,
     Outcome,
@@ -19,7 +19,20 @@ from fdsim.trace.round import (
     blank_round,
     plain_round,
 )
-from fdsim.trace.rows import to_table
+
+if TYPE_CHECKING:
+    from fdsim.trace.file import Trace, open_trace, write_trace
+    from fdsim.trace.rows import SCHEMA, to_table
+
+#: What needs Arrow is imported on first use: to read a scenario, the words of a trace are enough.
+_WITH_ARROW = {
+    "SCHEMA": "fdsim.trace.rows",
+    "Trace": "fdsim.trace.file",
+    "open_trace": "fdsim.trace.file",
+    "to_table": "fdsim.trace.rows",
+    "write_trace": "fdsim.trace.file",
+}
+
 
 __all__ = [
     "NONE",
@@ -36,3 +49,11 @@ __all__ = [
     "to_table",
     "write_trace",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WITH_ARROW:
+        raise AttributeError(f"module 'fdsim.trace' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(_WITH_ARROW[name]), name)

@@ -209,7 +209,9 @@ def read_availability(path: Path | str) -> list[Observed]:
     if not is_availability(path):
         raise TraceError(str(path), "not an availability file", "make one with `fdsim trace import`")
     try:
-        return _devices(pq.read_table(path), path)
+        # Not pq.read_table, which brings pandas along.
+        with pq.ParquetFile(path) as file:
+            return _devices(file.read(), path)
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise TraceError(str(path), f"damaged ({error})", "import it again") from None
 

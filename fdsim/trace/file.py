@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 from fdsim.errors import TraceError
 from fdsim.files import SEAL_BLANK, SEAL_KEY, SEAL_MARK, ParquetStream, file_hash, seal_broken
-from fdsim.trace.round import ALL_LISTED_UP_TO, NONE, SCHEMA, TRACE_VERSION, Outcome, TraceRound
-from fdsim.trace.rows import listed_rounds_of, rounds_of, to_table, typed
+from fdsim.trace.round import ALL_LISTED_UP_TO, NONE, TRACE_VERSION, Outcome, TraceRound
+from fdsim.trace.rows import SCHEMA, listed_rounds_of, rounds_of, to_table, typed
 
 if TYPE_CHECKING:
     import pandas as pd

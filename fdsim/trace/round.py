@@ -1,13 +1,11 @@
-"""The records of a trace: one round, its codes, and the Arrow schema with the same names."""
+"""The records of a trace: one round, its codes, and the columns of the same names."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 TRACE_VERSION = 1
 #: Code of a cause, phase or network that does not apply.
@@ -68,32 +66,29 @@ class Network(IntEnum):
 
 
 ENUMS: dict[str, type[IntEnum]] = {"outcome": Outcome, "cause": Cause, "phase": Phase, "network": Network}
-WORDS = pa.dictionary(pa.int8(), pa.string())
 
-#: trace.parquet, column by column.
-SCHEMA = pa.schema(
-    [
-        ("round", pa.int32()),
-        ("client", pa.int32()),
-        ("outcome", WORDS),
-        ("cause", WORDS),
-        ("phase", WORDS),
-        ("progress", pa.float32()),
-        ("start_s", pa.float64()),
-        ("end_s", pa.float64()),
-        ("download_s", pa.float32()),
-        ("train_s", pa.float32()),
-        ("upload_s", pa.float32()),
-        ("soc_start", pa.float32()),
-        ("soc_end", pa.float32()),
-        ("energy_j", pa.float32()),
-        ("bytes_down", pa.int64()),
-        ("bytes_up", pa.int64()),
-        ("network", WORDS),
-        ("round_start_s", pa.float64()),
-        ("round_end_s", pa.float64()),
-    ]
-)
+#: trace.parquet, column by column: the type of its array in memory. Codes of the enums are words on disk.
+COLUMNS: dict[str, type[np.generic]] = {
+    "round": np.int32,
+    "client": np.int32,
+    "outcome": np.int8,
+    "cause": np.int8,
+    "phase": np.int8,
+    "progress": np.float32,
+    "start_s": np.float64,
+    "end_s": np.float64,
+    "download_s": np.float32,
+    "train_s": np.float32,
+    "upload_s": np.float32,
+    "soc_start": np.float32,
+    "soc_end": np.float32,
+    "energy_j": np.float32,
+    "bytes_down": np.int64,
+    "bytes_up": np.int64,
+    "network": np.int8,
+    "round_start_s": np.float64,
+    "round_end_s": np.float64,
+}
 
 
 @dataclass(frozen=True)
@@ -157,11 +152,6 @@ class TraceRound:
         return np.flatnonzero(self.outcome == Outcome.dropped)
 
 
-#: Column → the NumPy type of its arrays; words are codes.
-NUMPY_TYPES: dict[str, Any] = {
-    field.name: np.int8 if pa.types.is_dictionary(field.type) else field.type.to_pandas_dtype()
-    for field in SCHEMA
-}
 CLIENT_COLUMNS = tuple(f.name for f in fields(TraceRound) if not f.name.startswith("round"))
 
 
@@ -169,7 +159,7 @@ def blank_round(round_index: int, clients: int, start_s: float, end_s: float) ->
     """Make a round in which no client was selected; fill its arrays in place while building it."""
     blanks: dict[str, np.ndarray] = {}
     for name in CLIENT_COLUMNS:
-        kind = NUMPY_TYPES[name]
+        kind = COLUMNS[name]
         fill: float = (
             NONE if name in ENUMS else (np.nan if name.endswith("_s") or name.startswith("soc") else 0)
         )

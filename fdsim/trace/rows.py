@@ -1,4 +1,4 @@
-"""Rounds of a trace as rows of its table, and back."""
+"""The rows of a trace: the Arrow schema of its columns, rounds as such rows, and back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from fdsim.errors import TraceError
-from fdsim.trace.round import CLIENT_COLUMNS, ENUMS, NONE, NUMPY_TYPES, SCHEMA, WORDS, TraceRound, blank_round
+from fdsim.trace.round import CLIENT_COLUMNS, COLUMNS, ENUMS, NONE, TraceRound, blank_round
+
+WORDS = pa.dictionary(pa.int8(), pa.string())
+
+#: trace.parquet.
+SCHEMA = pa.schema(
+    [(name, WORDS if name in ENUMS else pa.from_numpy_dtype(kind)) for name, kind in COLUMNS.items()]
+)
 
 
 def to_table(rounds: Iterable[TraceRound]) -> pa.Table:
@@ -23,15 +30,15 @@ def to_table(rounds: Iterable[TraceRound]) -> pa.Table:
             parts = [clients.astype(np.int32) for clients in listed]
         elif field.name.startswith("round"):
             parts = [
-                np.full(len(clients), getattr(r, field.name), dtype=NUMPY_TYPES[field.name])
+                np.full(len(clients), getattr(r, field.name), dtype=COLUMNS[field.name])
                 for r, clients in zip(rounds, listed, strict=True)
             ]
         else:
             parts = [
-                np.asarray(getattr(r, field.name)[clients], dtype=NUMPY_TYPES[field.name])
+                np.asarray(getattr(r, field.name)[clients], dtype=COLUMNS[field.name])
                 for r, clients in zip(rounds, listed, strict=True)
             ]
-        values = np.concatenate(parts) if parts else np.empty(0, dtype=NUMPY_TYPES[field.name])
+        values = np.concatenate(parts) if parts else np.empty(0, dtype=COLUMNS[field.name])
         if field.name in ENUMS:
             words = pa.array([member.name for member in ENUMS[field.name]])
             codes = pa.array(values, mask=values < 0)

@@ -362,28 +362,44 @@ def test_a_study_is_not_run_as_a_scenario() -> None:
         fdsim.load_scenario(ROOT / "scenarios/quickstart.study.toml")
 
 
-def test_a_notebook_has_bars(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a notebook would show, one after the other, in the same place."""
     from IPython import display
 
     from fdsim.api import running
 
-    drawn: list[str] = []
+    texts: list[str] = []
 
     class Handle:
         def update(self, shown: Any) -> None:
-            drawn.append(shown.data)
+            texts.append(shown.data)
 
     def show(shown: Any, *, display_id: bool) -> Handle:
-        drawn.append(shown.data)
+        texts.append(shown.data)
         return Handle()
 
     monkeypatch.setattr(display, "display", show)
     monkeypatch.setattr(running, "in_notebook", lambda: True)
+    return texts
+
+
+def test_a_notebook_has_bars(drawn: list[str], tmp_path: Path) -> None:
     fdsim.run({**SMALL, "rounds": 2}, tmp_path / "run")
     assert drawn[0].count("<progress") == 1
     assert drawn[-1].count("<progress") == 4
     assert drawn[-1].count("2/2") == 4
     assert "accuracy 0." in drawn[-1]
+
+
+def test_a_study_has_bars_in_a_notebook(drawn: list[str], tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(fdsim.load_scenario({**SMALL, "rounds": 2}).as_toml())
+    (tmp_path / "two.study.toml").write_text('[study]\nbase = "small.toml"\nseeds = 2\n')
+    fdsim.run_study(tmp_path / "two.study.toml", tmp_path / "study", workers=1)
+    assert "0/2 trials" in drawn[0]
+    assert any(shown.count("<progress") == 2 and "seed=3" in shown for shown in drawn)  # one is running
+    assert "2/2 trials" in drawn[-1]
+    assert drawn[-1].count("<progress") == 1
 
 
 #: What a notebook's cells would hold: classes that are in no file, so their kinds are __main__:….

@@ -75,6 +75,38 @@ def test_paused_work_goes_on_where_it_stopped() -> None:
     assert ending(made) == ("in_use", "train", 5.0)
 
 
+def test_work_paused_for_a_low_charge_waits_until_the_charge_is_well_above_it() -> None:
+    """180 J full, 45 J at the start, low at 36 J; the charger gives 5 W, more than idling and less than any work but radio.
+
+    Downloading takes 5 W: level to 2 s. Training takes 11 W: 36 J at 3.5 s, then 4 W up to 45 J (five points above low)
+    in 2.25 s, again and again; six spells of training of 1.5 s and one of 1 s, six pauses; the upload ends at 27.5 s.
+    """
+    battery = {"kind": "linear", "capacity_wh": 0.05, "charge_w": 5.0, "charge_efficiency_frac": 1.0}
+    always = Habit(charger_times=((True, 1e9),))
+    device = group(battery=battery, usage=always, initial_soc=[0.25, 0.25], low_soc=0.2)
+    config = tiny(device, on_lapse="pause", deadline_s=60.0)
+    [made] = simulate_reference(config)
+    assert ending(made) == ("completed", "upload", 27.5)
+    assert made.train_s[0] == pytest.approx(6 * (1.5 + 2.25) + 1.0)
+    hold(config)
+    with pytest.raises(ScenarioError, match="which no battery reaches"):
+        lived(device, on_lapse="pause", eligibility={"min_soc": 0.97})
+
+
+def test_an_outage_and_a_cell_act_where_the_owner_is() -> None:
+    """The owner is at home until 9 h and at work at noon; the home's outage lasts all day and its cell is slow."""
+    habits = {"own_sd_h": 0.0, "day_sd_h": 0.0, "out_weekday_frac": 1.0, "leave_hour": 9.0}
+    device = group(habits=habits, cell="a", battery={"kind": "mains"})
+    dark = Outage(place="home", at_s=(0.0,), lasts_s=86_400.0)
+    slow = Cell(name="a", place="home", down_bps=1e6, up_bps=1e6)
+    twelve = {"rounds": 2, "start_hour": 6.0, "round_interval_s": 6 * 3600.0}
+    made = lived(device, outages=(dark,), cells=(slow,), **twelve)
+    assert [ending(r)[:2] for r in made] == [("outage", "check_in"), ("completed", "upload")]
+    made = lived(device, cells=(slow,), **twelve)
+    assert [r.download_s[0] for r in made] == [16.0, 2.0]
+    hold(tiny(device, outages=(dark,), cells=(slow,), **twelve))
+
+
 def test_at_the_same_instant_work_done_comes_before_a_lapse_and_a_lapse_before_the_deadline() -> None:
     def gone_at(t_s: float) -> Any:
         return group(connectivity=Link(timetable=(("wifi", t_s), ("none", 1e9))))

@@ -185,22 +185,9 @@ def outages(draw: st.DrawFn) -> tuple[Outage, ...]:
             st.sampled_from([{"every_s": 2000.0}, {"at_s": (0.0, 180.0, 600.0)}, {"at_s": (240.0, 27_060.0)}])
         )
         length_s = draw(st.sampled_from([STEP_S, 2 * STEP_S]))
-        found.append(Outage(takes=takes, lasts_s=length_s, **when))
+        place = draw(st.sampled_from([None, None, "home", "work"]))
+        found.append(Outage(takes=takes, lasts_s=length_s, place=place, **when))
     return tuple(found)
-
-
-def _flickers(group: DeviceGroup) -> bool:
-    """Whether a paused device would go on and pause again without end, in no time.
-
-    Its charger gives more than it draws at rest and less than it draws at work; so a charge that has fallen below
-    low_soc rises again as soon as the work is paused. Neither the engine nor the reference gets past such a moment.
-    """
-    power, radio = group.power, group.radio
-    if group.battery.kind in ("mains", "replay"):
-        return False
-    charge_w = getattr(group.battery, "charge_w") * getattr(group.battery, "charge_efficiency_frac")  # noqa: B009
-    heaviest_w = power.idle_w + power.screen_w + max(power.train_w, *radio.model_dump().values())
-    return bool(charge_w <= heaviest_w)
 
 
 @st.composite
@@ -222,12 +209,11 @@ def worlds(draw: st.DrawFn) -> SimulationConfig:
     else:
         server = draw(servers(times_s=(st.floats(30, 1200), st.floats(100, 7200))))
         cost, bytes_moved, train_s = NetCost(3e8, 0.1, 10**6), 4_000_000, draw(st.sampled_from([50.0, 500.0]))
-    if any(_flickers(g) for g in groups):
-        server = server.model_copy(update={"on_lapse": "abort"})
     total = sum(g.count for g in groups)
     work = Workload(cost, np.full(total, train_s), bytes_moved, bytes_moved)
+    cell = CELL.model_copy(update={"place": draw(st.sampled_from([None, None, "home", "work"]))})
     rounds, seed = draw(st.integers(3, 8)), draw(st.integers(0, 10_000))
-    return SimulationConfig(tuple(groups), server, work, rounds, seed, draw(outages()), (CELL,))
+    return SimulationConfig(tuple(groups), server, work, rounds, seed, draw(outages()), (cell,))
 
 
 class CrashTimes(Crash):
@@ -284,8 +270,6 @@ def minute_worlds(draw: st.DrawFn) -> SimulationConfig:
     groups = draw(st.lists(minute_groups(), min_size=1, max_size=2))
     minutes = st.integers(1, 5).map(lambda n: n * STEP_S)
     server = draw(servers(times_s=(minutes, minutes)))
-    if any(_flickers(g) for g in groups):
-        server = server.model_copy(update={"on_lapse": "abort"})
     total = sum(g.count for g in groups)
     moved = draw(st.sampled_from([30, 60])) * 1_000_000
     work = Workload(

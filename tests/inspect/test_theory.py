@@ -40,6 +40,17 @@ class HandMadeRun:
     def similarity(self) -> pd.DataFrame:
         return self.frame
 
+    def read(self, table: str, *, columns: list[str], strategy: str) -> pd.DataFrame:
+        """Client 3 is missing from round 1, 0 from round 2, 1 and 2 from round 3; nothing is known of the last."""
+        assert (table, columns) == ("clients", ["round", "substitute", "predicted_error"])
+        foreseen = {"fdms_memory": [2.0, 4.0, 1.0, np.nan]}.get(strategy, [np.nan] * 4)
+        there = {"round": 0, "substitute": None, "predicted_error": np.nan}
+        missing = [
+            {"round": r, "substitute": "client", "predicted_error": error}
+            for r, error in zip((1, 2, 3, 3), foreseen, strict=True)
+        ]
+        return pd.DataFrame([there, *missing])
+
     @property
     def rounds(self) -> pd.DataFrame:
         nothing = {"friend_present_frac": np.nan, "friend_hit_frac": np.nan}
@@ -91,6 +102,14 @@ def test_bounds_beside_measurements(run: HandMadeRun) -> None:
     rate = 0.5 * 0.3**2 / 2
     mean = sum(math.exp(-rate * t) for t in range(4)) / 4  # the closed form is a geometric sum
     assert fdms["psi_fdms"] == pytest.approx(squares * 2.0 + 8 * squares * 9.0 * mean)
+
+
+def test_predicted_errors_take_the_place_of_the_friends_distance(run: HandMadeRun) -> None:
+    run.strategies.append("fdms_memory")
+    foreseen = theory_of(run).errors.set_index("strategy")["psi_predicted"]
+    assert foreseen.isna().tolist() == [True, True, False]
+    # σ_P² = 9 for the client of which nothing was predicted.
+    assert foreseen["fdms_memory"] == pytest.approx(0.25**2 * (2.0 + 4.0) + 0.5**2 * (1.0 + 9.0) / 2)
 
 
 def test_the_lemma_holds_in_a_simulated_world() -> None:

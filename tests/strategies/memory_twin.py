@@ -39,6 +39,7 @@ class MemoryTwin:
         self.pool: dict[int, list[float]] = {}
         self.own = {k: [0.0, 0.0] for k in range(clients)}
         self.moves = [0.0, 0.0, 0.0]
+        self.came_true = [0.0, 0.0]
 
     def d(self, i: int, j: int) -> float | None:
         return 0.0 if i == j else self.D.get(frozenset((i, j)))
@@ -173,6 +174,8 @@ class MemoryTwin:
         substitutes: dict[int, np.ndarray] = {}
         for k in known:
             of_active, of_memory, main[k], expected[k] = self.substitute(k, t, active, usual)
+            measured, foreseen = self.came_true
+            expected[k] *= measured / foreseen if foreseen > 0 else 1.0
             moves = [updates[i] - self.last[i] for i in active if i in self.last]
             memory = self.last[k]
             if moves:
@@ -186,6 +189,12 @@ class MemoryTwin:
         back = [k for k in active if k in self.last]
         errors = {k: float(((updates[k] - self.last[k]) ** 2).sum()) for k in back}
         expected = {k: self.pooled(t - self.when[k]) for k in back}
+        if back and self.pool:
+            foreseen = sum(self.memory_error(k, t) for k in back)
+            news = [sum(errors.values()), foreseen]
+            self.came_true = [
+                (1 - self.fading) * old + new for old, new in zip(self.came_true, news, strict=True)
+            ]
         for k in back:
             if expected[k] is not None:
                 ratio, returns = self.own[k]

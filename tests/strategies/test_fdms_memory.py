@@ -8,11 +8,13 @@ import torch
 
 from fdsim.learning.engine import Learner, begin, learn
 from fdsim.strategies.base import LEFT_OUT, MEAN, STORED
+from fdsim.strategies.drift import blank_drift, drift_of, enter_drift
 from fdsim.strategies.dropout import Dropout
 from fdsim.strategies.fdms_memory import FdmsMemory
 from fdsim.strategies.mixtures import Sources, least_error_parts, spread, substitutes
-from fdsim.strategies.predicted_error import age_class
+from fdsim.strategies.predicted_error import age_class, blank_returns
 from fdsim.telemetry.schema import Substitute
+from fdsim.trace import Cause, Phase, plain_round
 from tests.strategies.memory_twin import MemoryTwin
 from tests.strategies.worlds import (
     QuadraticTrainer,
@@ -45,7 +47,7 @@ def test_the_twin_agrees(rule: str) -> None:
         t, active = trace_round.round, [int(i) for i in trace_round.completed]
         true = {i: trainer._update(torch.from_numpy(params), i, t) / 0.1 for i in range(CLIENTS)}
         if active:
-            step, main, _, substitutes = twin.play(t, active, {i: true[i] for i in active})
+            step, main, expected, substitutes = twin.play(t, active, {i: true[i] for i in active})
             params = params + 0.1 * step
             for k in trace_round.dropped.tolist():
                 word = Substitute(result.clients.substitute[k])
@@ -55,6 +57,7 @@ def test_the_twin_agrees(rule: str) -> None:
                     continue
                 error = ((substitutes[k] - true[k]) ** 2).sum()
                 assert result.clients.substitution_error[k] == pytest.approx(error, rel=1e-6)
+                assert result.clients.predicted_error[k] == pytest.approx(expected[k], rel=1e-6, nan_ok=True)
                 if main[k] not in ("mean", "memory"):
                     assert result.clients.stand_in[k] == main[k]
                 else:
@@ -156,3 +159,65 @@ def test_unseen_clients_are_left_out_and_known_ones_are_not() -> None:
     left = [np.flatnonzero(r.clients.substitute == -LEFT_OUT).tolist() for r in results]
     assert left == [[3, 4, 5], [4, 5], [4, 5]]
     assert [r.row.fallback_frac for r in results] == [1.0, pytest.approx(2 / 3), 0.5]
+
+
+def test_moves_that_are_alike_are_followed_and_others_are_not() -> None:
+    """All alike: FedVARP's whole correction; at right angles: none of it, as Stale."""
+    state = blank_returns(4) | blank_drift()
+    state["returns"][0] = 3.0
+    alike = {**state, "drift": np.zeros(3)}
+    enter_drift(alike, np.full(3, 2.0), 9 * 2.0, fading=0.1)
+    part, left = drift_of(alike, np.array([1, 9]), 3)
+    assert part.tolist() == [1.0, 0.0]  # nobody has come back after nine rounds
+    assert left.tolist() == [0.0, 1.0]
+    enter_drift(state, np.full(3, 2.0), 3 * 2.0, fading=0.1)
+    assert drift_of(state, np.array([1]), 3)[0].tolist() == [0.0]
+    enter_drift(state, np.array([5.0]), 5.0, fading=0.1)
+    assert state["drift"].tolist() == [0.0, 6.0, 3.0]  # a single move says nothing
+
+
+def test_circles_of_unequal_size_cost_less_than_dropout() -> None:
+    """Clients join over twelve rounds; evenness takes circles to be alike, and helps where they are."""
+
+    def error(strategy: FdmsMemory | Dropout, sizes: list[int], seed: int) -> float:
+        rng = np.random.default_rng(seed)
+        circle = np.repeat(np.arange(len(sizes)), sizes)
+        targets = rng.normal(size=(len(sizes), 30))[circle] + 0.1 * rng.normal(size=(len(circle), 30))
+        joined = rng.integers(0, 12, len(circle))[:, None] <= np.arange(15)
+        there = joined & (rng.random(joined.shape) < 0.6)
+        trace = [plain_round(r, there[:, r], 60.0) for r in range(15)]
+        task = task_on(QuadraticTrainer(targets, noise=0.3, seed=seed), rounds=15, counterfactual=True)
+        rows = [result.row for result in learn(strategy, task, trace, begin(strategy, task))]
+        return sum(row.substitution_error for row in rows if row.clients_active)
+
+    def errors(sizes: list[int]) -> list[float]:
+        rivals = (FdmsMemory(), FdmsMemory(evenness=0.0), Dropout())
+        return [sum(error(strategy, sizes, seed) for seed in range(4)) for strategy in rivals]
+
+    even, plain, dropout = errors([4, 4, 4, 4, 4])
+    assert even < plain < dropout
+    even, plain, dropout = errors([12, 2, 2, 2, 2])
+    assert plain < even < dropout  # the price of the assumption, which evenness = 0 does not pay
+
+
+def test_unfinished_work_is_taken_when_asked_for() -> None:
+    """Client 2 is cut off at half of its work in round 1: its update counts, and is remembered afterwards."""
+    trainer = QuadraticTrainer(clustered_targets(4, 2, 10), noise=0.0)
+    trace = scripted_trace({0, 1, 2, 3}, {0, 1, 3}, {0, 1, 3}, clients=4)
+    trace[1].cause[2], trace[1].phase[2], trace[1].progress[2] = Cause.deadline, Phase.train, 0.5
+    task = task_on(trainer, rounds=3, clusters=2, counterfactual=True)
+    strict, lenient = FdmsMemory(), FdmsMemory(accept_partial=True)
+    assert [r.row.clients_partial for r in learn(strict, task, trace, begin(strict, task))] == [0, 0, 0]
+    learner = begin(lenient, task)
+    stream = learn(lenient, task, trace, learner)
+    next(stream)
+    whole = trainer._update(learner.params, 2, 1) / 0.1
+    second = next(stream)
+    assert second.row.clients_partial == 1
+    assert second.clients.weight[2] > 0
+    # Half of the update is missing, and that is its error.
+    assert second.clients.substitution_error[2] == pytest.approx(np.square(0.5 * whole).sum())
+    third = next(stream)
+    assert learner.strategy_state["stored_in"].tolist() == [2, 2, 1, 2]
+    assert Substitute(third.clients.substitute[2]) in (Substitute.client, Substitute.stored, Substitute.mean)
+    assert np.isfinite(third.clients.predicted_error[2])

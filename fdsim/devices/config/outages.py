@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import Field, PositiveFloat, model_validator
 
 from fdsim.catalogue import Table
+from fdsim.devices.models.habits import Owner, Place
 from fdsim.devices.models.spells import Switch
 
 
@@ -21,6 +22,9 @@ class Outage(Table):
         default="", description="the site it hits; without a site or a cell it hits every device"
     )
     cell: str = Field(default="", description="the cell it hits")
+    place: Place | None = Field(
+        default=None, description="hits devices only while their owners are here: home, way or work"
+    )
     takes: tuple[Literal["wifi", "cellular", "power"], ...] = Field(
         default=("wifi", "cellular"), description="what is unavailable while it lasts", min_length=1
     )
@@ -57,11 +61,33 @@ class Outage(Table):
             t_s = start_s + self.lasts_s
         yield Switch(False, float("inf"))
 
+    def felt(self, spells: Iterator[Switch], owner: Owner) -> Iterator[Switch]:
+        """Yield the outage's spells as a device feels them whose owner is at its place only now and then."""
+        return spells if self.place is None else _while_at(self.place, spells, owner)
+
+
+def _while_at(place: Place, spells: Iterator[Switch], owner: Owner) -> Iterator[Switch]:
+    t_s = 0.0
+    for active, length_s in spells:
+        end_s = t_s + length_s
+        while active and t_s < end_s:
+            now = owner.at(t_s)
+            until_s = min(now.until_s, end_s)
+            yield Switch(now.place == place, until_s - t_s)
+            t_s = until_s
+        if not active:
+            yield Switch(False, length_s)
+            t_s = end_s
+
 
 class Cell(Table):
     """One `[[cells]]` entry: a base station or hot spot whose bandwidth is divided evenly among its devices."""
 
     name: str = Field(min_length=1, description="what `cell` of a [[fleet]] group or an outage refers to")
+    place: Place | None = Field(
+        default=None,
+        description="serves devices only in rounds that begin while their owners are here: home, way or work",
+    )
     down_bps: PositiveFloat = Field(description="bandwidth of all downloads under the cell together, bit/s")
     up_bps: PositiveFloat = Field(description="bandwidth of all uploads under the cell together, bit/s")
 

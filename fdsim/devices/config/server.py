@@ -24,6 +24,13 @@ class Eligibility(Table):
         le=1,
         description="lowest state of charge; the device's own low_soc applies as well",
     )
+    resume_soc_margin: float = Field(
+        default=0.05,
+        gt=0,
+        le=0.5,
+        description="work that is paused for a low charge goes on when the charge is so far above the lowest, as "
+        "Android calls a battery low at 15 % and okay again at 20 %",
+    )
 
 
 class Server(Table):

@@ -51,6 +51,14 @@ def check(config: SimulationConfig) -> None:
             raise ScenarioError(
                 f"fleet[{index}].cell", f"no cell called '{group.cell}'", "add a [[cells]] table of that name"
             )
+        lowest = max(group.low_soc, config.server.eligibility.min_soc)
+        okay = lowest + config.server.eligibility.resume_soc_margin
+        if config.server.on_lapse == "pause" and okay > 1.0:
+            raise ScenarioError(
+                "server.eligibility.resume_soc_margin",
+                f"work that pauses below a charge of {lowest:g} would go on at {okay:g}, which no battery reaches",
+                "lower it, min_soc or low_soc",
+            )
     for index, outage in enumerate(config.outages):
         for kind in ("site", "cell"):
             name, known = getattr(outage, kind), sorted({getattr(g, kind) for g in config.fleet} - {""})

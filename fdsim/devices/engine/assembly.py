@@ -34,7 +34,7 @@ def devices_of(config: SimulationConfig, clients: Iterable[int]) -> Iterator[Dev
             group = next(groups)
             end += group.count
             hitting = [i for i, outage in enumerate(config.outages) if hits(outage, group)]
-        outages = [OutageState(timelines[i], config.outages[i].takes) for i in hitting]
+        outages = [OutageState(timelines[i], config.outages[i]) for i in hitting]
         device = Device(client, group, config.server.eligibility, streams, outages=outages)
         device.work = group.compute.work(config.workload.cost, float(config.workload.samples[client]))
         device.advance(begins_s)

@@ -48,16 +48,18 @@ class BatteryState:
         "_group",
         "_heaviest_w",
         "_level",
+        "_low_soc",
+        "_okay_soc",
         "_readings",
         "_straight",
         "_top_up_soc",
         "bound_s",
         "charge_j",
         "empty",
+        "floor_soc",
         "flow",
         "full_j",
         "level_s",
-        "low_soc",
         "model",
         "spent_j",
         "t_s",
@@ -74,8 +76,10 @@ class BatteryState:
         self._group, self.model, self._top_up_soc = group, group.battery, group.usage.top_up_soc
         self._heaviest_w = _heaviest_w(group)
         self._straight = falls_straight(group.battery)
-        #: The state of charge below which the device takes no work.
-        self.low_soc = max(rule.min_soc, group.low_soc)
+        self._low_soc = max(rule.min_soc, group.low_soc)
+        self._okay_soc = self._low_soc + rule.resume_soc_margin
+        #: The state of charge below which the device takes no work: more than the lowest while paused work waits.
+        self.floor_soc = self._low_soc
         self.t_s = self.spent_j = self.throughput_j = 0.0
         self.full_j = self.model.full_j(0.0)
         self.charge_j = self.full_j * (soc if readings is None else readings.soc_at(0.0))
@@ -89,7 +93,15 @@ class BatteryState:
     @property
     def low(self) -> bool:
         """Whether the charge is too low for work."""
-        return self.charge_j < self.low_soc * self.full_j
+        return self.charge_j < self.floor_soc * self.full_j
+
+    def rest(self, resting: bool) -> bool:
+        """Take no work below the lowest charge or, resting, below one that is well above; return whether that is new."""
+        before_soc, self.floor_soc = self.floor_soc, self._okay_soc if resting else self._low_soc
+        if self.floor_soc == before_soc:
+            return False
+        self.bound_s = -INF  # Another level comes next.
+        return True
 
     def live(self, to_s: float) -> None:
         """Let the present flow move the charge up to a time."""
@@ -121,7 +133,7 @@ class BatteryState:
         the screen and a round do; so no level is met before the earlier of these two, `bound_s`.
         """
         if self._readings is not None:
-            self.bound_s = self.level_s = self._readings.next_crossing(self.t_s, self.low_soc)
+            self.bound_s = self.level_s = self._readings.next_crossing(self.t_s, self.floor_soc)
             if self.level_s < INF:
                 charge_j = self.full_j * self._readings.soc_at(self.level_s)
                 self._level = "risen" if self.low else "fallen", charge_j
@@ -168,7 +180,7 @@ class BatteryState:
         if self.empty:
             found = "boot", self._group.boot_soc * full_j
         elif self.low:
-            found = "risen", self.low_soc * full_j
+            found = "risen", self.floor_soc * full_j
         if self.topping_up:
             to_j = self._group.usage.top_up_to_soc * full_j
             if found is None or to_j < found[1]:
@@ -178,7 +190,7 @@ class BatteryState:
     def _falling(self, plugged: bool) -> Level:
         """Return the next level down at which something happens to a device that is not empty."""
         charge_j, full_j = self.charge_j, self.full_j
-        top_up_j, low_j = self._top_up_soc * full_j, self.low_soc * full_j
+        top_up_j, low_j = self._top_up_soc * full_j, self.floor_soc * full_j
         name, level_j = "empty", 0.0
         if 0.0 < top_up_j < charge_j and not plugged and not self.topping_up:
             name, level_j = "top_up", top_up_j

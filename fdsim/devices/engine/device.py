@@ -43,6 +43,7 @@ class Device:
         "free_frac",
         "group",
         "next_s",
+        "on_charger",
         "rng",
         "rule",
         "speed",
@@ -82,7 +83,11 @@ class Device:
         #: Changes of state so far.
         self.changes = 0
         self._phase_w, self._until_s = 0.0, INF
-        self.surroundings.begin()
+        self.on_charger = False
+        self.surroundings.begin(self)
+        #: Whether the charger is in, by habit or to top up.
+        self.on_charger = self.surroundings.charger_on
+        self.surroundings.next_screen(0.0)
         self._renew()
 
     # -- what it is like now
@@ -96,11 +101,6 @@ class Device:
     def t_s(self) -> float:
         """The time up to which the charge is known, s."""
         return self.battery.t_s
-
-    @property
-    def on_charger(self) -> bool:
-        """Whether the charger is in, by habit or to top up."""
-        return self.surroundings.charger_on or self.battery.topping_up
 
     @property
     def screen_on(self) -> bool:
@@ -141,6 +141,23 @@ class Device:
         self._phase_w, self._until_s = phase_w, until_s
         self._set_flow()
         self._look_ahead()
+
+    def rest(self) -> None:
+        """Let paused work wait for a charge that is well above the lowest, not just at it."""
+        if self.battery.rest(self.battery.low):
+            self._look_ahead()
+
+    def rested(self) -> None:
+        """Take work again from the lowest charge on."""
+        if self.battery.rest(False):
+            self._look_ahead()
+
+    def cell_here(self, now_s: float) -> SharedCell | None:
+        """Return the cell that serves the device where its owner is now, if there is one."""
+        cell = self.cell
+        if cell is None or cell.place is None or self.owner.at(now_s).place == cell.place:
+            return cell
+        return None
 
     def work_through(self, phases: Iterable[tuple[float, float]]) -> None:
         """Draw (power, up to a time) one after the other; nothing else may change before the last of these times."""
@@ -187,6 +204,7 @@ class Device:
         self.changes += 1
         if now_s == battery.level_s:
             what, value = battery.pass_level()
+            self.on_charger = around.charger_on or battery.topping_up
             self.note(what, value)
             if what == "charger" and self.group.usage.screen_sees_charger:
                 around.next_screen(now_s)
@@ -211,7 +229,7 @@ class Device:
         around, battery, was_on = self.surroundings, self.battery, self.on_charger
         if not around.next_charger(now_s):
             return  # the last spell goes on for ever: nobody plugs anything in
-        battery.topping_up = False
+        battery.topping_up, self.on_charger = False, around.charger_on
         if self.on_charger == was_on:
             # The owner has thought of charging and has not done it: nobody can see that.
             self.changes -= 1
@@ -230,7 +248,7 @@ class Device:
 
     def _set_flow(self) -> None:
         battery, around, power = self.battery, self.surroundings, self.group.power
-        plugged = (around.charger_on or battery.topping_up) and not around.taken("power")
+        plugged = self.on_charger and not around.taken("power")
         if battery.empty:
             own_w = screen_w = 0.0
         else:
@@ -267,7 +285,7 @@ class Device:
         self._log = around.log = on_event
         self.note("link", float(around.link.network))
         self.note("screen", float(around.screen_on))
-        self.note("charger", float(around.charger_on or battery.topping_up))
+        self.note("charger", float(self.on_charger))
         self.note("power", float(not battery.empty))
         self.note("low", float(battery.low))
         self._note_charge()

@@ -34,10 +34,10 @@ def obstacle(device: Device, phase: Phase) -> Cause | None:
             return Cause.offline if phase is _CHECK_IN else Cause.link_lost
         if around.outages and around.taken(link.network.name):
             return Cause.outage
-    if battery.charge_j < battery.low_soc * battery.full_j:
+    if battery.charge_j < battery.floor_soc * battery.full_j:
         return Cause.battery_low
     if rule.requires_charging:
-        if not (around.charger_on or battery.topping_up):
+        if not device.on_charger:
             return Cause.unplugged
         if around.taken("power"):
             return Cause.outage

@@ -80,13 +80,14 @@ def delay_s(now_s: float, then_s: float) -> float:
 class LocalRound:
     """The round of one device that has checked in."""
 
-    __slots__ = ("_device", "_env", "_hot_s", "_now_s", "_request", "_result")
+    __slots__ = ("_cell", "_device", "_env", "_hot_s", "_now_s", "_request", "_result")
 
     def __init__(
         self, env: simpy.Environment, device: Device, request: RoundRequest, result: LocalRoundResult
     ) -> None:
         self._env, self._device, self._request, self._result = env, device, request, result
         self._now_s = float(env.now)
+        self._cell = device.cell_here(self._now_s)
         #: How long the device has been training, which decides when it throttles.
         self._hot_s = 0.0
 
@@ -99,7 +100,7 @@ class LocalRound:
         ):
             result.phase, start_s = phase, self._now_s
             device.note(phase.name, float(request.round_index))
-            cell = device.cell if phase is not _TRAIN else None
+            cell = self._cell if phase is not _TRAIN else None
             process = self._env.active_process
             if cell is not None and process is not None:
                 cell.join(phase, process)
@@ -111,6 +112,7 @@ class LocalRound:
             if cause is not None:
                 break
         device.work_at(0.0)
+        device.rested()
         result.end_s, result.soc_end = self._now_s, device.soc
         result.cause = NONE if cause is None else cause
         if cause is None:
@@ -131,6 +133,8 @@ class LocalRound:
             now_s = self._now_s
             if device.changes != seen:
                 seen, lapse = device.changes, obstacle(device, phase)
+                if request.pause_on_lapse:
+                    device.rest()
                 if lapse is not None and (not request.pause_on_lapse or lapse in FATAL):
                     return left, lapse
             if now_s >= deadline_s - SAME_S:
@@ -167,7 +171,7 @@ class LocalRound:
         power_w = phase_powers_w(device)[phase - _DOWNLOAD]
         if phase is not _TRAIN:
             bps = device.surroundings.link.down_bps if phase is _DOWNLOAD else device.surroundings.link.up_bps
-            return bps if device.cell is None else min(bps, device.cell.portion_bps(phase)), INF, power_w
+            return bps if self._cell is None else min(bps, self._cell.portion_bps(phase)), INF, power_w
         rate, steady_s = training_rate(device, self._hot_s)
         if self._now_s + steady_s == self._now_s:
             # Too little for the clock to move by: the device throttles now.

@@ -18,7 +18,7 @@ class SharedCell:
     """
 
     def __init__(self, env: simpy.Environment, cell: Cell) -> None:
-        self._env = env
+        self._env, self.place = env, cell.place
         self._capacity_bps = {Phase.download: cell.down_bps, Phase.upload: cell.up_bps}
         self._members: dict[Phase, dict[simpy.Process, None]] = {Phase.download: {}, Phase.upload: {}}
         self._waking = {Phase.download: False, Phase.upload: False}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 from fdsim.devices.config.fleet import DeviceGroup
-from fdsim.devices.config.outages import Timeline
+from fdsim.devices.config.outages import Outage, Timeline
 from fdsim.devices.models.connectivity import Spell
 from fdsim.devices.models.habits import Phone
+from fdsim.devices.models.spells import Switch
 from fdsim.errors import RunError
 from fdsim.rng import ClientStreams
 from fdsim.trace import Network
@@ -23,11 +24,20 @@ _OFFLINE = Spell(False, INF, Network.none, 0.0, 0.0, 0.0)
 class OutageState:
     """What one device sees of one `[[outages]]` entry."""
 
-    __slots__ = ("active", "spells", "takes", "until_s")
+    __slots__ = ("_outage", "_timeline", "active", "spells", "takes", "until_s")
 
-    def __init__(self, timeline: Timeline, takes: tuple[str, ...]) -> None:
-        self.spells = timeline.follow()
-        self.takes = takes
+    spells: Iterator[Switch]
+    active: bool
+    until_s: float
+
+    def __init__(self, timeline: Timeline, outage: Outage) -> None:
+        self.takes, self._timeline, self._outage = outage.takes, timeline, outage
+
+    def begin(self, phone: Phone) -> None:
+        """Begin the first spell, for a device that is ready to be looked at."""
+        self.spells = self._timeline.follow()
+        if self._outage.place is not None:  # Else no owner has to be drawn.
+            self.spells = self._outage.felt(self.spells, phone.owner)
         self.active, self.until_s = next(self.spells)
 
 
@@ -72,13 +82,14 @@ class Surroundings:
         self._charger_spells = iter(usage.charger(streams("charger", client), phone))
         self._crash_spells = iter(group.crash.spells(streams("crash", client)) if group.crash else ())
         self.link, self.screen_on, self.charger_on, self.crashed = _OFFLINE, False, False, False
-        self.outage_s = min((outage.until_s for outage in outages), default=INF)
 
-    def begin(self) -> None:
-        """Begin the first spells, when the device is ready to be looked at."""
+    def begin(self, phone: Phone) -> None:
+        """Begin the first spells but the screen's, which looks at the charger, for a device that is ready."""
+        for outage in self.outages:
+            outage.begin(phone)
+        self.outage_s = min((outage.until_s for outage in self.outages), default=INF)
         self.next_link(0.0)
         self.next_charger(0.0)
-        self.next_screen(0.0)
         self.next_crash(0.0)
 
     def taken(self, what: str) -> bool:

@@ -59,7 +59,8 @@ ALL = (
     Knob("plug-in level, median", ("usage.spare_frac",), 0.6, 0.01, 1.0),
     Knob("soc median", ("power.idle_w", "power.screen_w"), -0.4, 0.03, 4.0),
     Knob("full battery", ("battery.floor_frac",), 0.4, 0.1, 1.0),
-    Knob("P(idle | not charging)", ("usage.screen_on.median_s",), -0.05, 1.0, 3600.0, "odds"),
+    Knob("screen session, median", ("usage.screen_on.median_s",), 0.5, 1.0, 3600.0),
+    Knob("screen session, spread", ("usage.screen_on.ln_sd",), 0.4, 0.5, 3.5),
     Knob("P(idle | not charging)", ("usage.left_on_frac",), -1.5, 1e-4, 0.06, "odds"),
     Knob("P(idle | charging)", ("usage.plugged_on_factor",), -1.0, 0.1, 20.0, "odds"),
     Knob("leaves within 120 s", ("usage.plugged_calm_factor", "usage.plugged_on_factor"), -0.7, 0.1, 30.0),
@@ -80,9 +81,15 @@ def simulated(profile: Table, plan: Plan, *, available: bool) -> list[PhoneRecor
 
 
 def moments(phones: list[PhoneRecord]) -> dict[str, float]:
-    """The statistics that parameters are tuned by."""
-    soc = pooled(phones, "soc")
-    return {**statistics(phones), "soc median": float(np.median(soc)) if len(soc) else float("nan")}
+    """The statistics that parameters are tuned by: those of a report, and what its distributions are like."""
+    soc, screen_s = pooled(phones, "soc"), pooled(phones, "screen")
+    low_s, middle_s, high_s = np.quantile(screen_s, [0.25, 0.5, 0.75]) if len(screen_s) else (np.nan,) * 3
+    return {
+        **statistics(phones),
+        "soc median": float(np.median(soc)) if len(soc) else float("nan"),
+        "screen session, median": float(middle_s),
+        "screen session, spread": float(np.log(high_s / low_s)),
+    }
 
 
 def calibrate(

@@ -21,6 +21,8 @@ from fdsim.trace.intervals import complement, joined, on_at
 
 #: Fewer phones than this, in all, cannot be split into halves that say anything.
 FEWEST_PHONES = 10
+#: How often phones are drawn again to find how much a statistic varies by chance.
+_RESAMPLES = 60
 #: Chance that an owner without the habit is found charging at night, for the share of owners with the habit.
 _BY_CHANCE = 0.12
 _NIGHT_H = 3.0
@@ -63,16 +65,20 @@ def halves(
 ) -> tuple[list[int], list[int]]:
     """Split phones into a fitting and a test half: of many random splits, the one whose halves are most alike.
 
-    This is rerandomisation (Morgan and Rubin 2012). With so few phones of so different owners, two halves drawn blindly
-    differ from each other more than a model from either. Only the phones decide, never a model.
+    This is rerandomisation (Morgan and Rubin 2012), with the differences of all statistics in their standard errors.
+    With so few phones of so different owners, two halves drawn blindly differ from each other more than a model from
+    either. Only the phones decide, never a model.
     """
     records = [record(phone) for phone in phones]
+    drawn = [rng.integers(0, len(phones), len(phones)) for _ in range(_RESAMPLES)]
+    again = [statistics([records[i] for i in one]) for one in drawn]
+    error = {name: _spread_of([one[name] for one in again]) for name in again[0]}
     best: tuple[float, list[int], list[int]] | None = None
     for _ in range(draws):
         order = rng.permutation(len(phones)).tolist()
         fitting, test = sorted(order[: len(order) // 2]), sorted(order[len(order) // 2 :])
         first, second = (statistics([records[i] for i in half]) for half in (fitting, test))
-        unlike = sum(_unlike(first[name], second[name]) for name in first)
+        unlike = sum(_unlike(first[name], second[name], error[name]) for name in first)
         if best is None or unlike < best[0]:
             best = unlike, fitting, test
     if best is None:
@@ -80,11 +86,16 @@ def halves(
     return best[1], best[2]
 
 
-def _unlike(first: float, second: float) -> float:
-    """Return how far apart two values of a statistic are: the square of the relative difference, at most 1."""
-    if not (math.isfinite(first) and math.isfinite(second)):
+def _unlike(first: float, second: float, error: float) -> float:
+    """Return how far apart two values of a statistic are: the square of their difference in standard errors."""
+    if not (math.isfinite(first) and math.isfinite(second) and error > 0.0):
         return 0.0
-    return float(min(1.0, abs(first - second) / (0.5 * (abs(first) + abs(second)) + 0.05)) ** 2)
+    return ((first - second) / error) ** 2
+
+
+def _spread_of(values: Sequence[float]) -> float:
+    known = [value for value in values if math.isfinite(value)]
+    return float(np.std(known)) if known else 0.0
 
 
 def first_estimate(phones: Sequence[Observed]) -> Table:

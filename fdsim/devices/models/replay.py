@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from pydantic import Field, NonNegativeInt, field_validator
@@ -28,13 +28,17 @@ from fdsim.devices.models.usage import Usage
 from fdsim.errors import InputError, TraceError
 from fdsim.rng import stream
 from fdsim.trace import Network
-from fdsim.trace.availability import Observed, read_availability
+
+if TYPE_CHECKING:
+    from fdsim.trace.availability import Observed
 
 Assignment = Literal["random", "in_order"]
 
 
 @lru_cache(maxsize=8)
 def _read(path: str, _changed_ns: int) -> tuple[Observed, ...]:
+    from fdsim.trace.availability import read_availability
+
     return tuple(read_availability(path))
 
 

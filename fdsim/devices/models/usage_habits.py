@@ -166,7 +166,7 @@ class HabitUsage(Usage):
         """Yield the screen's spells; one is drawn anew whenever the charger goes in or out."""
         owner = phone.owner
         shift_s, at = owner.shift_s, owner.at
-        stretch = -self.screen_device_ln_sd * owner.leaning(rng) / 2
+        stretch = -self.screen_device_ln_sd * float(rng.standard_normal()) / 2
         tempo = self.screen_tempo_ln_sd * float(rng.standard_normal())
         on_ln, off_ln = self.screen_on.ln, self.screen_off.ln
         longer_on, longer_off = tempo + stretch, tempo - stretch
@@ -182,14 +182,15 @@ class HabitUsage(Usage):
         mean, sd = (on_mean + longer_on, on_sd) if is_on else (off_mean + longer_off, off_sd)
         length_s = float(1.0 - rng.random()) * exp(mean + sd * sd + sd * float(rng.standard_normal()))
         yield Switch(is_on, length_s)
-        t_s, part, part_until_s = length_s, 0, -math.inf
+        t_s, part, part_until_s, asleep, asleep_until_s = length_s, 0, -math.inf, False, -math.inf
+        glance_ln = math.log(self.glance_s)
         while True:
             for z in rng.standard_normal(BLOCK).tolist():
                 if phone.on_charger != plugged:
                     # Drawn before the last spell was over: the charger went in or out at this moment.
                     plugged, t_s, is_on = not plugged, phone.t_s, True
                     if plugged:
-                        length_s = exp(math.log(self.glance_s) + z)
+                        length_s = exp(glance_ln + z)
                         t_s += length_s
                         yield make(Switch, (True, length_s))
                         continue
@@ -210,7 +211,9 @@ class HabitUsage(Usage):
                     mean += longer_off
                     if plugged:
                         mean += plugged_ln
-                    if at(t_s).asleep:
+                    if t_s >= asleep_until_s:
+                        _, asleep, asleep_until_s = at(t_s)
+                    if asleep:
                         mean += asleep_ln
                     length_s = exp(mean + sd * z)
                 t_s += length_s

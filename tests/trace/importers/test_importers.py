@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from fdsim.cli.trace import app
 from fdsim.errors import TraceError
+from fdsim.files import SEAL_KEY
 from fdsim.trace.availability import is_availability, observe, read_availability, write_availability
 from fdsim.trace.importers.fedscale import read_fedscale
 from fdsim.trace.importers.flash import read_flash
@@ -286,3 +289,16 @@ def test_the_real_fedscale_logs_look_as_published(shared: Path) -> None:
     # Published medians, 492 s, count sessions that touch one by one.
     assert found.session_median_s == pytest.approx(1207, rel=0.01)
     assert found.session_mean_s == pytest.approx(3559, rel=0.3)
+
+
+def test_a_file_of_before_battery_readings_is_read_without_them(tmp_path: Path) -> None:
+    path, older = tmp_path / "a.parquet", tmp_path / "older.parquet"
+    seen = observe("a", (0.0, 600.0), {"wifi": np.array([[0.0, 300.0]])}, "a", levels=np.array([[0.0, 0.5]]))
+    write_availability(path, [seen], "test")
+    table = pq.read_table(path)
+    about = {k: v for k, v in table.schema.metadata.items() if k != SEAL_KEY}
+    states = table.filter(pc.not_equal(table["state"].cast("string"), "level")).drop_columns("soc")
+    pq.write_table(states.replace_schema_metadata(about), older)
+    [again] = read_availability(older)
+    assert again.during("wifi").tolist() == [[0.0, 300.0]]
+    assert not len(again.levels)
