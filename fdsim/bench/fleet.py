@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import gc
 import resource
+import tempfile
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,9 @@ from fdsim.devices.config.server import Server
 from fdsim.devices.config.simulation import SimulationConfig
 from fdsim.devices.engine import gc_pause
 from fdsim.devices.engine.world import World
+from fdsim.distributed.fleet import FleetSpread, Told, simulate_spread
 from fdsim.rng import stream
+from fdsim.trace import write_trace
 from fdsim.workload import NetCost, Workload
 
 DAY_S = 86_400.0
@@ -102,12 +106,17 @@ def fleet_speed(devices: int, *, rounds: int, selection: dict[str, Any], repeats
     return FleetSpeed(devices, events, build_s, day_s, bare_per_s, peak_mb)
 
 
-def _one_day(devices: int, rounds: int, selection: dict[str, Any]) -> tuple[int, float, float]:
-    """Return (events, time to build the fleet, time of its day)."""
+def _day(devices: int, rounds: int, selection: dict[str, Any]) -> SimulationConfig:
     group = DeviceGroup.model_validate({"profile": "flash2020", "count": devices})
     server = Server.model_validate({"round_interval_s": DAY_S / max(1, rounds), "selection": selection})
+    return SimulationConfig((group,), server, small_work(devices), rounds, 1)
+
+
+def _one_day(devices: int, rounds: int, selection: dict[str, Any]) -> tuple[int, float, float]:
+    """Return (events, time to build the fleet, time of its day)."""
+    config = _day(devices, rounds, selection)
     start = time.process_time()
-    world = World(SimulationConfig((group,), server, small_work(devices), rounds, 1))
+    world = World(config)
     built = time.process_time()
     events = 0
     with gc_pause.frozen():
@@ -118,6 +127,59 @@ def _one_day(devices: int, rounds: int, selection: dict[str, Any]) -> tuple[int,
         lived = time.process_time()
     events += sum(device.changes for device in world.devices)
     return events, built - start, lived - built
+
+
+@dataclass(frozen=True)
+class TraceSpeed:
+    """What the trace of a fleet took, simulated and written, over some processes."""
+
+    devices: int
+    workers: int
+    wall_s: float
+    peak_mb: float
+    """Peak memory of the largest process so far; each of the others has as much at most."""
+    content_hash: str
+
+    @property
+    def us_per_device_day(self) -> float:
+        """Wall time per device and simulated day, µs."""
+        return self.wall_s / self.devices * 1e6
+
+
+def trace_speed(devices: int, workers: int) -> TraceSpeed:
+    """Make the trace of a day on which everybody is asked every half hour, over some processes."""
+    rounds, selection = DAYS["everybody every half hour"]
+    config, told = _day(devices, rounds, selection), Told(_nothing, _nothing, _nothing)
+    with tempfile.TemporaryDirectory(prefix="fdsim-bench-") as folder:
+        path = Path(folder) / "trace.parquet"
+        began_s = time.perf_counter()
+        trace = write_trace(path, simulate_spread(config, FleetSpread(workers), beside=path, told=told))
+        wall_s = time.perf_counter() - began_s
+        found = trace.content_hash
+    peak_kb = max(
+        resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    return TraceSpeed(devices, workers, wall_s, peak_kb / 1024, found)
+
+
+def _nothing(*about: object) -> None:
+    """Tell nobody."""
+
+
+def show_trace_speed(sizes: tuple[int, ...], workers: tuple[int, ...]) -> None:
+    """Print what traces take over some processes, and how much sooner more of them are done."""
+    for devices in sizes:
+        first: TraceSpeed | None = None
+        for count in workers:
+            found = trace_speed(devices, count)
+            first = first or found
+            same = "the same trace" if found.content_hash == first.content_hash else "ANOTHER TRACE"
+            print(
+                f"trace, everybody every half hour {devices:8d} devices  {count} workers {found.wall_s:7.1f} s, "
+                f"{first.wall_s / found.wall_s:4.2f}×, {same}  {found.us_per_device_day:5.0f} µs per device-day"
+                f"  {found.peak_mb:6.0f} MB a process",
+                flush=True,
+            )
 
 
 #: name → rounds a day and their selection.

@@ -21,11 +21,22 @@ def fleet(
     sizes: Annotated[
         list[int] | None, typer.Option("--devices", help="Fleet sizes to time; by default 1000 and 20000.")
     ] = None,
+    workers: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--workers",
+            min=1,
+            help="Instead time making a trace over so many processes; give it twice to compare.",
+        ),
+    ] = None,
 ) -> None:
     """Compare the fleet's events per second with a bare SimPy loop of as many processes."""
-    from fdsim.bench.fleet import show_fleet_speed
+    from fdsim.bench.fleet import show_fleet_speed, show_trace_speed
 
-    show_fleet_speed(tuple(sizes or (1_000, 20_000)))
+    if workers:
+        show_trace_speed(tuple(sizes or (20_000,)), tuple(workers))
+    else:
+        show_fleet_speed(tuple(sizes or (1_000, 20_000)))
 
 
 @app.command()

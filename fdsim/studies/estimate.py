@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fdsim.distributed.cluster import worker_environment
 from fdsim.prepare import Prepared, prepare
 from fdsim.scenario import Scenario, hash_of
 from fdsim.studies.plan import Trial
@@ -83,6 +86,12 @@ def estimate(trials: Sequence[Trial], *, threads: int, device: str | None = None
         return found
     finally:
         torch.set_num_threads(before)
+
+
+def start_s() -> float:
+    """Return how long a worker takes to start here, by starting a process that imports what a worker imports."""
+    command = [sys.executable, "-P", "-c", "import torch, fdsim.pipeline, fdsim.learning.engine"]
+    return _timed(lambda: subprocess.run(command, env=worker_environment(threads=1), check=True))
 
 
 def _kind(scenario: Scenario) -> str:

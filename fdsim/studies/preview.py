@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fdsim.errors import RunFolderError
-from fdsim.studies.estimate import Estimate, disk_bytes, estimate, trace_bytes
+from fdsim.studies.estimate import Estimate, disk_bytes, estimate, start_s, trace_bytes
 from fdsim.studies.folder import read_study
 from fdsim.studies.plan import StudyPlan, Trial
 from fdsim.studies.progress import duration
+from fdsim.studies.scheduler import in_good_order
+from fdsim.studies.worker_use import peak_mb, planned_use
+from fdsim.telemetry.manifest import ENDED
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,7 +24,7 @@ _MOST_ROWS = 30
 def print_plan(plan: StudyPlan, folder: Path, console: Console, *, workers: int | None = None) -> None:
     """Print the trials and what they will take; with `workers`, time a few rounds to estimate the duration too."""
     done = _statuses(folder)
-    todo = [trial for trial in plan.trials if done.get(trial.scenario.content_hash) != "complete"]
+    todo = [trial for trial in plan.trials if done.get(trial.scenario.content_hash) not in ENDED]
     estimates: dict[str, Estimate] = {}
     if workers is not None and todo:
         estimates = estimate(todo, threads=plan.study.table.threads_per_run)
@@ -91,10 +94,15 @@ def _summary(plan: StudyPlan, todo: list[Trial], estimates: dict[str, Estimate],
         f"about {size(disk)} on disk",
     ]
     if estimates and workers:
-        seconds = sum(known.seconds for known in estimates.values())
-        longest = max(known.seconds for known in estimates.values())
+        use = planned_use(
+            [estimates[trial.id].seconds for trial in in_good_order(todo)],
+            workers,
+            start_s=start_s(),
+            peak_mb=peak_mb(),
+        )
         words.append(
-            f"about {duration(max(longest, seconds / workers))} with {workers} at a time (from one timed round of each kind)"
+            f"about {duration(use.whole_s)} with {use.workers} at a time: {use} "
+            "(estimates, from one timed round of each kind in this process)"
         )
     return "; ".join(words)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from fdsim.progress import shortened
 from fdsim.studies.plan import StudyPlan, Trial
+from fdsim.studies.worker_use import WorkerUse
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,10 +21,10 @@ class StudyProgress(Protocol):
     def begins(self, plan: StudyPlan, done: Sequence[Trial]) -> None: ...
     def trial_starts(self, trial: Trial, where: str) -> None: ...
     def trial_advances(self, trial: Trial, frac: float) -> None: ...
-    def trial_ends(self, trial: Trial, wall_s: float) -> None: ...
+    def trial_ends(self, trial: Trial, wall_s: float, failed: Sequence[str] = ()) -> None: ...
     def trial_fails(self, trial: Trial, message: str, *, again: bool) -> None: ...
     def ticks(self) -> None: ...
-    def ends(self, failed: Sequence[tuple[Trial, str]]) -> None: ...
+    def ends(self, failed: Sequence[tuple[Trial, str]], use: WorkerUse | None) -> None: ...
 
 
 class SilentStudy:
@@ -38,7 +39,7 @@ class SilentStudy:
     def trial_advances(self, trial: Trial, frac: float) -> None:
         return
 
-    def trial_ends(self, trial: Trial, wall_s: float) -> None:
+    def trial_ends(self, trial: Trial, wall_s: float, failed: Sequence[str] = ()) -> None:
         return
 
     def trial_fails(self, trial: Trial, message: str, *, again: bool) -> None:
@@ -47,7 +48,7 @@ class SilentStudy:
     def ticks(self) -> None:
         return
 
-    def ends(self, failed: Sequence[tuple[Trial, str]]) -> None:
+    def ends(self, failed: Sequence[tuple[Trial, str]], use: WorkerUse | None) -> None:
         return
 
 
@@ -136,13 +137,14 @@ class StudyTerminal:
         if trial.id in self._tasks:
             self._bars.update(self._tasks[trial.id], completed=frac)
 
-    def trial_ends(self, trial: Trial, wall_s: float) -> None:
-        """Count a trial as done."""
+    def trial_ends(self, trial: Trial, wall_s: float, failed: Sequence[str] = ()) -> None:
+        """Count a trial as done, and name the strategies that failed in it."""
         self._done += 1
         self._drop(trial, count=True)
-        if not self._live:
+        how = f"complete, but failed: {', '.join(failed)}" if failed else "complete"
+        if failed or not self._live:
             self._say(
-                f"[{self._done}/{self._total}] {trial.label}: complete ({wall_s:.1f} s){self._time_left()}"
+                f"[{self._done}/{self._total}] {trial.label}: {how} ({wall_s:.1f} s){self._time_left()}"
             )
 
     def trial_fails(self, trial: Trial, message: str, *, again: bool) -> None:
@@ -171,9 +173,11 @@ class StudyTerminal:
             "" if not left or self._done + self._failed >= self._total else f", about {duration(left)} left"
         )
 
-    def ends(self, failed: Sequence[tuple[Trial, str]]) -> None:
-        """Close the display with the trials that failed."""
+    def ends(self, failed: Sequence[tuple[Trial, str]], use: WorkerUse | None) -> None:
+        """Close the display with how the workers were used, and the trials that failed."""
         self.ticks()
+        if use is not None:
+            self._say(f"{use.workers} at a time: {duration(use.whole_s)}, {use}")
         for trial, message in failed:
             self._say(f"failed: {trial.label} ({trial.id}): {message}")
 

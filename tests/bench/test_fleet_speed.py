@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fdsim.bench.fleet import DAYS, fleet_speed
+from fdsim.bench.fleet import DAYS, fleet_speed, trace_speed
+from fdsim.distributed.cluster import usable_cores
 
 
 @pytest.mark.benchmark
@@ -33,7 +34,36 @@ def test_a_hundred_thousand_phones_for_a_day(day: str) -> None:
     assert growth <= 1.5
 
 
+@pytest.mark.slow
+@pytest.mark.benchmark
+@pytest.mark.skipif(usable_cores() < 2, reason="there is one core")
+def test_two_processes_make_a_trace_nearly_twice_as_fast() -> None:
+    """Of 100 000 phones, byte for byte the same trace."""
+    one, two = trace_speed(100_000, 1), trace_speed(100_000, 2)
+    print(f"{one.wall_s:.1f} s in one process, {two.wall_s:.1f} s in two: {one.wall_s / two.wall_s:.2f}×")
+    assert two.content_hash == one.content_hash
+    assert two.peak_mb < 1_000
+    assert one.wall_s / two.wall_s >= 1.8
+
+
+@pytest.mark.slow
+@pytest.mark.benchmark
+def test_a_million_phones_for_a_day() -> None:
+    """Within 6 GB, and no more than 1.3 times the time per phone of a hundred thousand."""
+    small, large = trace_speed(100_000, usable_cores()), trace_speed(1_000_000, usable_cores())
+    growth = large.us_per_device_day / small.us_per_device_day
+    print(f"{large.wall_s:.0f} s, {growth:.2f}× the time per phone, {large.peak_mb:.0f} MB a process")
+    assert large.peak_mb * (usable_cores() + 1) < 6_000
+    assert growth <= 1.3
+
+
 def test_the_benchmark_itself_works() -> None:
     found = fleet_speed(20, rounds=2, selection={"kind": "all"})
     assert found.events > 20
     assert found.ratio > 0
+
+
+def test_the_benchmark_of_traces_itself_works() -> None:
+    found = trace_speed(20, 1)
+    assert found.wall_s > 0
+    assert found.peak_mb > 10

@@ -11,6 +11,7 @@ from rich.console import Console
 from fdsim.studies.plan import StudyPlan, plan_study
 from fdsim.studies.progress import RemainingTime, StudyTerminal, duration, told_apart
 from fdsim.studies.study_file import load_study
+from fdsim.studies.worker_use import WorkerUse
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def _show(plan: StudyPlan, *, terminal: bool) -> str:
         progress.ticks()
         progress.trial_fails(third, "out of [memory]", again=False)
         progress.trial_ends(fourth, 2.0)
-        progress.ends([(third, "out of [memory]")])
+        progress.ends([(third, "out of [memory]")], WorkerUse(2, 75.0, 2.25, 0.125, 400.0))
     return out.getvalue()
 
 
@@ -45,7 +46,10 @@ def test_elsewhere_each_trial_is_a_line(plan: StudyPlan) -> None:
     assert lines[2] == "seed=3: failed, will be retried: out of [memory]"
     assert lines[3] == "seed=3: failed permanently: out of [memory]"
     assert lines[4] == "[3/4] seed=4: complete (2.0 s)"
-    assert lines[5].startswith("failed: seed=3")
+    assert lines[5] == (
+        "2 at a time: 75 s, the first trial under way after 2.2 s, workers idle 12%, 400 MB a worker"
+    )
+    assert lines[6].startswith("failed: seed=3")
     assert "\x1b" not in "".join(lines)
 
 

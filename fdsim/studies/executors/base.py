@@ -32,6 +32,8 @@ class Ended:
 
     trial: str
     wall_s: float
+    peak_mb: float | None = None
+    """The most memory that its process has used so far, where that is known."""
 
 
 @dataclass(frozen=True)

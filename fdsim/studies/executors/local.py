@@ -107,7 +107,7 @@ class LocalExecutor:
             # A retry gets a fresh process.
             self._stop([worker])
         else:
-            self._happened.append(Ended(message["trial"], message["wall_s"]))
+            self._happened.append(Ended(message["trial"], message["wall_s"], message["peak_mb"]))
 
     def _bury(self, worker: _Worker) -> None:
         code = worker.process.wait()

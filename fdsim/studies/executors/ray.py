@@ -164,7 +164,7 @@ class RayExecutor:
         trace = Path(job.folder) / "trace.parquet"
         if trace.exists() and not self._traces.path_of(job.trace_key).exists():
             link_or_copy(trace, self._traces.path_of(job.trace_key))
-        return Ended(job.trial, result.wall_s)
+        return Ended(job.trial, result.wall_s, result.peak_mb)
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None

@@ -24,6 +24,7 @@ from fdsim.errors import FdsimError, InputError
 from fdsim.files import write_whole
 from fdsim.studies.results import RemoteFolder, pack, pack_small, unpack
 from fdsim.studies.trial import TrialJob, run_trial
+from fdsim.studies.worker_use import peak_mb
 from fdsim.trace.cache import TraceCache
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class TrialResult:
     where: str
     node: str
     wall_s: float = 0.0
+    peak_mb: float | None = None
     packed: bytes | None = None
     error: str | None = None
     again: bool = True
@@ -108,7 +110,7 @@ def run_and_deliver(
         return TrialResult(where, node, error=told, packed=_unfinished(folder, delivery))
     if delivery.results != "shared":
         shutil.rmtree(folder, ignore_errors=True)
-    return TrialResult(where, node, wall_s=time.perf_counter() - began_s, packed=packed)
+    return TrialResult(where, node, wall_s=time.perf_counter() - began_s, peak_mb=peak_mb(), packed=packed)
 
 
 def _scenario(job: TrialJob, examples: Examples) -> Scenario:

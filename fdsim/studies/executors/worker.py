@@ -18,6 +18,7 @@ from typing import Any, TextIO
 
 from fdsim.errors import FdsimError, InputError
 from fdsim.studies.trial import TrialJob, run_trial
+from fdsim.studies.worker_use import peak_mb
 
 #: How long a trial may take to close its files after the driver is gone or wants it to stop.
 _GRACE_S = 3.0
@@ -73,7 +74,8 @@ def _work(message: dict[str, Any], answers: TextIO) -> None:
         print(json.dumps({"trial": job.trial, **about}), file=answers)
 
     try:
-        answer(wall_s=run_trial(job, lambda frac: answer(frac=frac)))
+        wall_s = run_trial(job, lambda frac: answer(frac=frac))
+        answer(wall_s=wall_s, peak_mb=peak_mb())
     except BrokenPipeError:
         raise
     except FdsimError as error:
