@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fdsim.progress import NotebookTable
 from fdsim.studies.plan import StudyPlan, Trial
 from fdsim.studies.progress import RemainingTime, duration
+from fdsim.studies.worker_use import WorkerUse
 
 
 class StudyNotebook:
@@ -18,6 +19,7 @@ class StudyNotebook:
         self._failed: dict[str, str] = {}
         self._total = self._done = 0
         self._remaining: RemainingTime | None = None
+        self._use = ""
 
     def begins(self, plan: StudyPlan, done: Sequence[Trial]) -> None:
         """Open the study's bar."""
@@ -60,9 +62,10 @@ class StudyNotebook:
         """Draw again, for the time left."""
         self._draw()
 
-    def ends(self, failed: Sequence[tuple[Trial, str]]) -> None:
-        """Leave the study's bar, and the trials that failed."""
+    def ends(self, failed: Sequence[tuple[Trial, str]], use: WorkerUse | None) -> None:
+        """Leave the study's bar with how the workers were used, and the trials that failed."""
         self._running.clear()
+        self._use = "" if use is None else f", {use}"
         self._draw(now=True)
 
     def _draw(self, *, now: bool = False) -> None:
@@ -72,6 +75,7 @@ class StudyNotebook:
             f", {len(self._failed)} failed" if self._failed else ""
         )
         note += f", about {duration(left)} left" if left and ended < self._total else ""
+        note += self._use
         rows = [("study", float(ended), float(self._total), note)]
         rows += [(trial.label, frac, 1.0, "") for trial, frac in self._running.values()]
         rows += [(label, 1.0, 1.0, f"failed: {message}") for label, message in self._failed.items()]
