@@ -59,7 +59,7 @@ class Habits(Table):
         ge=0,
         le=1,
         description="how much of what distinguishes owners is one thing: who is on Wi-Fi more also charges more "
-        "and looks at the screen less (correlation 0..1)",
+        "(correlation 0..1)",
     )
     way_h: float = Field(default=0.5, gt=0, le=2, description="time on the way, there and back each, h")
     zone_spread_h: float = Field(

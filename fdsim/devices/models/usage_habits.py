@@ -166,7 +166,7 @@ class HabitUsage(Usage):
         """Yield the screen's spells; one is drawn anew whenever the charger goes in or out."""
         owner = phone.owner
         shift_s, at = owner.shift_s, owner.at
-        stretch = -self.screen_device_ln_sd * owner.leaning(rng) / 2
+        stretch = -self.screen_device_ln_sd * float(rng.standard_normal()) / 2
         tempo = self.screen_tempo_ln_sd * float(rng.standard_normal())
         on_ln, off_ln = self.screen_on.ln, self.screen_off.ln
         longer_on, longer_off = tempo + stretch, tempo - stretch
