@@ -17,6 +17,8 @@ class StudyNotebook:
         self._table = NotebookTable()
         self._running: dict[str, tuple[Trial, float]] = {}
         self._failed: dict[str, str] = {}
+        #: Trials that are complete, though some of their strategies failed.
+        self._failed_strategies: dict[str, str] = {}
         self._total = self._done = 0
         self._remaining: RemainingTime | None = None
         self._use = ""
@@ -39,9 +41,11 @@ class StudyNotebook:
         self._running[trial.id] = trial, frac
         self._draw()
 
-    def trial_ends(self, trial: Trial, wall_s: float) -> None:
-        """Count a trial as done."""
+    def trial_ends(self, trial: Trial, wall_s: float, failed: Sequence[str] = ()) -> None:
+        """Count a trial as done, and keep which of its strategies failed."""
         self._done += 1
+        if failed:
+            self._failed_strategies[trial.label] = ", ".join(failed)
         self._close(trial)
 
     def trial_fails(self, trial: Trial, message: str, *, again: bool) -> None:
@@ -79,4 +83,5 @@ class StudyNotebook:
         rows = [("study", float(ended), float(self._total), note)]
         rows += [(trial.label, frac, 1.0, "") for trial, frac in self._running.values()]
         rows += [(label, 1.0, 1.0, f"failed: {message}") for label, message in self._failed.items()]
+        rows += [(label, 1.0, 1.0, f"failed: {names}") for label, names in self._failed_strategies.items()]
         self._table.draw(rows, now=now)
