@@ -171,6 +171,9 @@ def draw(measured: pd.DataFrame) -> Figure:
         panel.set_xticks(range(len(COLOURS)), list(COLOURS) if place >= 6 else [], rotation=30, fontsize=8)
         # Some fall so far behind that the others could not be told apart.
         panel.set_yscale("symlog", linthresh=1.0)
+        low, high = every.loc[trial].to_numpy().min(), every.loc[trial].to_numpy().max()
+        panel.set_ylim(min(-0.1, 1.2 * low), max(1.5, 1.5 * high))
+        panel.yaxis.set_major_formatter("{x:g}")
         panel.spines[["top", "right"]].set_visible(False)
     for panel in axes.flat[len(trials) :]:
         panel.set_visible(False)

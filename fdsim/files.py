@@ -157,16 +157,20 @@ class ParquetStream(Generic[Record]):
 
     def __exit__(self, kind: type[BaseException] | None, value: object, traceback: object) -> None:
         try:
-            if kind is None:
-                self._flush()
-                self._finish_group()
+            if kind is not None:
+                # The disk that ended the work may refuse this too; the error on its way up says so.
+                self._thread.shutdown()
+                with suppress(OSError):
+                    self._writer.close()
+                return
+            self._flush()
+            self._finish_group()
             self._thread.shutdown()
             with storage_errors(self.path, resumable=self._resumable):
                 self._writer.close()
-                if kind is None:
-                    if SEAL_KEY in (self._schema.metadata or {}):
-                        seal(self._file.waiting)
-                    self._file.complete()
+                if SEAL_KEY in (self._schema.metadata or {}):
+                    seal(self._file.waiting)
+                self._file.complete()
         finally:
             self._thread.shutdown()
             self._file.discard()

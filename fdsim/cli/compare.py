@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,8 +47,12 @@ def compare_and_show(
     from fdsim.comparison.compare import Question, compare
     from fdsim.comparison.curves import curves_of
     from fdsim.comparison.output import print_comparison, write_comparison
+    from fdsim.telemetry.reader import blaming_edits
 
-    found = compare(curves_of(folders), Question(by=by, against=against, target_accuracy=target))
+    with ExitStack() as blamed:
+        for folder in folders:
+            blamed.enter_context(blaming_edits(folder))
+        found = compare(curves_of(folders), Question(by=by, against=against, target_accuracy=target))
     # Files first: whoever reads the table may stop after its first lines.
     for file in files:
         write_comparison(found, file)

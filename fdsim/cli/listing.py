@@ -171,7 +171,7 @@ def runs(
             run = Run(path)
             facts = run.manifest
             cells = [
-                run.status,
+                f"{run.status}, edited" if run.doubts() else run.status,
                 facts["name"],
                 str(facts["seed"]),
                 rounds_done(run),

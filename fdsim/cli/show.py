@@ -14,7 +14,7 @@ def show(run: RunDir) -> None:
     """Show a run's summary table, or its progress if still running."""
     from fdsim.cli.console import PlainConsole
     from fdsim.inspect.summary import print_summary
-    from fdsim.telemetry.reader import open_run
+    from fdsim.telemetry.reader import blaming_edits, open_run
 
     opened, console = open_run(run), PlainConsole()
     console.print(f"{run}: {_status(opened)}", soft_wrap=True)
@@ -22,7 +22,8 @@ def show(run: RunDir) -> None:
         if facts.get("message"):
             console.print(f"{label}: {facts['message']}", soft_wrap=True)
     if any(opened.progress.values()):
-        print_summary(run, console)
+        with blaming_edits(run):
+            print_summary(run, console)
 
 
 def _status(run: Run) -> str:

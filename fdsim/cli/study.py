@@ -46,7 +46,7 @@ def study(
     from fdsim.cli.compare import compare_and_show
     from fdsim.cli.console import PlainConsole
     from fdsim.cli.run import termination_as_interrupt
-    from fdsim.errors import RunError
+    from fdsim.errors import RunError, StrategyFailureError
     from fdsim.report import write_report
     from fdsim.studies.launch import StudyChoices, default_folder, default_workers, run_plan
     from fdsim.studies.plan import plan_study
@@ -80,4 +80,13 @@ def study(
         raise RunError(
             f"{len(outcome.failed)} of {len(plan.trials)} trials failed. The same command tries them again; "
             f"the output of their processes is in {folder / 'logs'}"
+        )
+    if outcome.with_failures:
+        told = "; ".join(
+            f"{trial.label}: {label}: {reason}"
+            for trial, failed in outcome.with_failures
+            for label, reason in failed.items()
+        )
+        raise StrategyFailureError(
+            f"{folder}: strategies failed in {len(outcome.with_failures)} of {len(plan.trials)} trials. {told}"
         )

@@ -22,9 +22,10 @@ def theory(
 
     from fdsim.cli.console import PlainConsole
     from fdsim.inspect.theory import theory_of
-    from fdsim.telemetry.reader import Run
+    from fdsim.telemetry.reader import blaming_edits, open_run
 
-    panel = theory_of(Run(run), strategy)
+    with blaming_edits(run):
+        panel = theory_of(open_run(run), strategy)
     known = panel.constants
     console = PlainConsole()
     console.print(f"estimated from R of {panel.strategy}; friends: {panel.friends}")

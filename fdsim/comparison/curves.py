@@ -13,6 +13,7 @@ import pandas as pd
 from fdsim.comparison.measures import Curve, curve_of
 from fdsim.errors import RunFolderError
 from fdsim.studies.folder import read_study
+from fdsim.telemetry.scenario_keys import as_target
 
 _ABOUT = ("strategy", "seed", "trace_hash", "target_accuracy", "folder", "failed")
 #: Scenario keys that never distinguish groups: seeds are paired, strategies are the arms.
@@ -48,6 +49,7 @@ def curves_of(folders: Sequence[Path | str]) -> Curves:
     about: list[dict[str, Any]] = []
     curves: list[Curve] = []
     for source, tables, manifest, rounds in runs:
+        target = as_target(tables.get("target_accuracy"))
         for strategy, facts in manifest["strategies"].items():
             rows, failed = rounds[rounds["strategy"] == strategy], facts.get("status") == "failed"
             if rows.empty and not failed:
@@ -55,15 +57,15 @@ def curves_of(folders: Sequence[Path | str]) -> Curves:
             about.append(
                 {
                     "strategy": str(strategy),
-                    "seed": int(tables["seed"]),
+                    "seed": int(manifest["seed"]),
                     "trace_hash": manifest.get("trace_hash"),
-                    "target_accuracy": tables.get("target_accuracy"),
+                    "target_accuracy": target,
                     "folder": str(source.folder),
                     "failed": failed,
                     **{key: source.settings.get(key, tables.get(key)) for key in settings},
                 }
             )
-            curves.append(curve_of(rows, int(tables["rounds"])))
+            curves.append(curve_of(rows, int(manifest["rounds"])))
     if not curves:
         raise RunFolderError(", ".join(map(str, folders)), "no run has finished a round yet")
     return Curves(pd.DataFrame(about, columns=[*_ABOUT, *settings]), tuple(curves), settings)

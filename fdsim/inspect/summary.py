@@ -12,6 +12,7 @@ import pandas as pd
 from rich.table import Table
 
 from fdsim.comparison.measures import Curve, curve_of
+from fdsim.telemetry.scenario_keys import as_target
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -156,7 +157,7 @@ def print_summary(folder: Path, console: Console) -> None:
     import fdsim
 
     run = fdsim.open_run(folder)
-    summary = summarise(run.rounds, run.trace, run.tables.get("target_accuracy"))
+    summary = summarise(run.rounds, run.trace, as_target(run.tables.get("target_accuracy")))
     console.print(summary_table(summary, f"{run.manifest['name']}, seed {run.manifest['seed']}"))
     if any(line.gap_to_full is not None for line in summary.strategies):
         console.print(

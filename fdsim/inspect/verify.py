@@ -166,6 +166,12 @@ def verify_run(
         rounds, found = _compare_first_rounds(run, scenario, tolerance)
     else:
         rounds, found = int(run.manifest["rounds"]), _compare_all(run, scenario, tolerance)
+    if found is None:
+        # Rounds that were not run again, and the event log, may have been edited all the same.
+        for doubt in run.doubts():
+            raise RunFolderError(
+                str(run.path), doubt, "restore the file from a copy, or run the scenario again"
+            )
     return Verdict(rounds, found, tuple(_changed(run)), tuple(run.failed))
 
 

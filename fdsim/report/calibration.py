@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from fdsim.report.data import RunData
 from fdsim.report.figure import Figure, Remark, Table, evenly, plot_text, rounded
-from fdsim.telemetry.parts import part_paths
+from fdsim.telemetry.parts import Part, part_paths
 from fdsim.telemetry.schema import Substitute
 from fdsim.telemetry.strategy_log import partition
 
@@ -81,9 +80,10 @@ def _errors(data: RunData, label: str) -> tuple[np.ndarray, np.ndarray]:
     columns = ["predicted_error", "substitution_error"]
     found = [np.empty((0, 2))]
     for path in part_paths(data.run.path / "clients" / partition(label)):
-        if not set(columns) <= set(pq.read_schema(path).names):  # a run of before errors were predicted
+        part = Part(path)
+        if not set(columns) <= set(part.schema.names):  # a run of before errors were predicted
             continue
-        table = pq.read_table(path, columns=columns)
+        table = part.read(columns)
         found.append(np.column_stack([_numbers(table[name]) for name in columns]))
     both = np.concatenate(found)
     both = both[(both > 0).all(axis=1) & np.isfinite(both).all(axis=1)]
@@ -98,7 +98,7 @@ def _counts(data: RunData, label: str) -> np.ndarray:
     """Count the substitutes of a strategy by code."""
     counts = np.zeros(len(Substitute), dtype=np.int64)
     for path in part_paths(data.run.path / "clients" / partition(label)):
-        words = pq.read_table(path, columns=["substitute"])["substitute"].value_counts().to_pylist()
+        words = Part(path).read(["substitute"])["substitute"].value_counts().to_pylist()
         for entry in words:
             if entry["values"] in Substitute.__members__:
                 counts[Substitute[entry["values"]]] += entry["counts"]

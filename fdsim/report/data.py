@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fdsim.errors import RunFolderError
+from fdsim.files import hash_of
 from fdsim.report.colours import strategy_looks
+from fdsim.telemetry.manifest import Manifest
+from fdsim.telemetry.scenario_keys import read_tables
 from fdsim.trace import Outcome, Trace, open_trace
 
 if TYPE_CHECKING:
@@ -116,12 +117,9 @@ def gather(folder: Path) -> RunData:
 
 
 def scenario_tables(folder: Path) -> dict[str, Any]:
-    """Read a run's scenario.toml without importing what it names."""
-    path = folder / "scenario.toml"
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise RunFolderError(str(path), f"the file is damaged ({error})", "restore it from a copy") from None
+    """Read a run's scenario.toml without importing what it names; an edited one says nothing about the run."""
+    tables = read_tables(folder)
+    return tables if hash_of(tables) == Manifest.read(folder)["scenario_hash"] else {}
 
 
 def strategy_kinds(tables: dict[str, Any], labels: list[str]) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 
 from fdsim.report.curves import PlottedCurve, YAxis, measure_figure
 from fdsim.report.data import RunData
@@ -19,7 +19,7 @@ from fdsim.report.matrix import (
     matrix_set,
     order_by_cluster,
 )
-from fdsim.telemetry.parts import part_paths
+from fdsim.telemetry.parts import Part, part_paths
 from fdsim.telemetry.strategy_log import partition
 
 _BY_CLIENT = Words("missing client", "stand-in", "times", "times", "d")
@@ -99,7 +99,7 @@ def _stand_ins(data: RunData, label: str) -> np.ndarray:
     """Return every missing client and its stand-in [n, 2], reading only the rows that have a stand-in."""
     found = [np.empty((0, 2), dtype=np.int64)]
     for path in part_paths(data.run.path / "clients" / partition(label)):
-        table = pq.read_table(path, columns=["client", "stand_in"], filters=[("stand_in", ">=", 0)])
+        table = Part(path).read(["client", "stand_in"], pc.field("stand_in") >= 0)
         found.append(np.column_stack([table["client"].to_numpy(), table["stand_in"].to_numpy()]))
     return np.concatenate(found)
 

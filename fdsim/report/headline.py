@@ -35,7 +35,8 @@ def subtitle(tables: Mapping[str, Any], clients: int) -> str:
         kinds[1],
         f"{clients:,} clients" if clients else "",
     ]
-    parts += [f"{tables.get('rounds', '?'):,} rounds", f"seed {tables.get('seed', '?')}"]
+    if "rounds" in tables:
+        parts += [f"{tables['rounds']:,} rounds", f"seed {tables.get('seed', '?')}"]
     return " · ".join(part for part in parts if part)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 
 from fdsim.report.data import RunData
 from fdsim.report.figure import Figure, Remark, evenly
 from fdsim.report.matrix import Words, cluster_blocks, matrix_payload, matrix_set, order_by_cluster
-from fdsim.telemetry.parts import part_paths
+from fdsim.telemetry.parts import Part, part_paths
 from fdsim.telemetry.strategy_log import partition
 
 _FRAMES = 24
@@ -59,7 +59,7 @@ def similarity_figure(data: RunData) -> Figure | Remark:
 def _snapshots(data: RunData, label: str, clients: int, shown: np.ndarray) -> dict[str, Any] | None:
     """Read a strategy's snapshots of R, only the rounds and pairs that will be drawn."""
     paths = part_paths(data.run.path / "similarity" / partition(label))
-    rounds = [pq.read_table(path, columns=["round"])["round"].to_numpy() for path in paths]
+    rounds = [Part(path).read(["round"])["round"].to_numpy() for path in paths]
     there = np.unique(np.concatenate(rounds)) if rounds else np.empty(0, dtype=np.int64)
     if not len(there):
         return None
@@ -72,7 +72,7 @@ def _snapshots(data: RunData, label: str, clients: int, shown: np.ndarray) -> di
         wanted = np.intersect1d(present, kept)
         if not len(wanted):
             continue
-        table = pq.read_table(path, columns=list(_COLUMNS), filters=[("round", "in", wanted.tolist())])
+        table = Part(path).read(list(_COLUMNS), pc.field("round").isin(wanted.tolist()))
         round_index, first, second, similarity, met = (table[name].to_numpy() for name in _COLUMNS)
         a, b = place[first], place[second]
         drawn = (a >= 0) & (b >= 0)

@@ -9,6 +9,7 @@ import numpy as np
 from fdsim.inspect.summary import hours
 from fdsim.report.figure import Tile
 from fdsim.report.study_data import StudyData
+from fdsim.telemetry.manifest import COMPLETE, ENDED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,12 +19,13 @@ _CASES_TOLD = 4
 
 
 def status(study: StudyData) -> str:
-    """Describe what an unfinished study is missing; empty when it is complete."""
+    """Describe what an unfinished study is missing, or that strategies failed; empty when it is complete."""
     states = [str(trial["status"]) for trial in study.trials]
-    if all(state == "complete" for state in states):
+    if all(state == COMPLETE for state in states):
         return ""
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    return f"Unfinished: {len(states)} trials, {counts}."
+    unfinished = "" if all(state in ENDED for state in states) else "Unfinished: "
+    return f"{unfinished}{len(states)} trials, {counts}."
 
 
 def rows_of(rows: pd.DataFrame, measure: str = "final_accuracy") -> dict[str, Any]:

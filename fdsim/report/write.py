@@ -11,11 +11,13 @@ from fdsim.report.data import gather
 from fdsim.report.figure import Page
 from fdsim.report.page import render
 from fdsim.report.run_page import run_page
+from fdsim.telemetry.reader import blaming_edits
 
 
 def write(folder: Path, out: Path) -> Path:
     """Write the report of `folder` to `out`, which appears only when it is complete."""
-    laid_out = _page(folder)
+    with blaming_edits(folder):
+        laid_out = _page(folder)
     study = _study_around(folder, out)
     try:
         plotly = "" if study is None else _share_plotly(study, out)

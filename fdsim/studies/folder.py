@@ -20,8 +20,7 @@ from fdsim.errors import RunFolderError, StorageError
 from fdsim.files import TEMPORARY, write_whole
 from fdsim.studies.plan import StudyPlan, Trial
 from fdsim.telemetry.lock import LOCK_NAME, RunLock
-from fdsim.telemetry.manifest import ENDED, now
-from fdsim.telemetry.manifest import NAME as RUN_MANIFEST
+from fdsim.telemetry.manifest import COMPLETE, ENDED, WITH_FAILURES, Manifest, now
 
 NAME = "study.json"
 STUDY_VERSION = 1
@@ -84,7 +83,7 @@ class StudyFolder:
             entry = _entry(trial, str(earlier.get("folder", f"trials/{trial.id}")))
             entry |= {key: earlier[key] for key in ("attempts", "wall_s") if key in earlier}
             if self._is_complete(entry):
-                entry["status"] = "complete"
+                entry |= self._outcome(entry)
             self._trials[trial.id] = entry
         planned = {entry["folder"] for entry in self._trials.values()}
         self._facts = {
@@ -105,15 +104,31 @@ class StudyFolder:
 
     def _is_complete(self, entry: dict[str, Any]) -> bool:
         """Tell whether a trial is complete by its own manifest: study.json may be stale if the driver was killed."""
-        path = self.path / entry["folder"] / RUN_MANIFEST
         try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
+            manifest = Manifest.read(self.path / entry["folder"])
+        except RunFolderError:
             return False
-        if not isinstance(manifest, dict):
-            return False
-        same = manifest.get("scenario_hash") == entry["scenario_hash"]
-        return bool(same and manifest.get("status") in ENDED)
+        return bool(manifest["scenario_hash"] == entry["scenario_hash"] and manifest.get("status") in ENDED)
+
+    def _outcome(self, entry: dict[str, Any]) -> dict[str, Any]:
+        """Return how a trial that reached its end did so: which of its strategies failed on the way, and why."""
+        try:
+            strategies = Manifest.read(self.path / entry["folder"])["strategies"]
+        except RunFolderError:
+            strategies = {}  # its results are kept elsewhere
+        failed = {k: v.get("message") or "" for k, v in strategies.items() if v.get("status") == "failed"}
+        return {"status": WITH_FAILURES if failed else COMPLETE, "failed_strategies": failed}
+
+    def end(self, trial: Trial, wall_s: float) -> dict[str, str]:
+        """Record that a trial reached its end; return the strategies that failed in it, each with the reason."""
+        outcome = self._outcome(self._trials[trial.id])
+        self.update(trial, wall_s=round(wall_s, 3), error=None, **outcome)
+        failed: dict[str, str] = outcome["failed_strategies"]
+        return failed
+
+    def failed_strategies(self, trial: Trial) -> dict[str, str]:
+        """Return the strategies that failed in a trial that reached its end, each with the reason."""
+        return dict(self._trials[trial.id].get("failed_strategies") or {})
 
     @property
     def traces(self) -> Path:
@@ -125,7 +140,7 @@ class StudyFolder:
         return self.path / str(self._trials[trial.id]["folder"])
 
     def status(self, trial: Trial) -> str:
-        """Return a trial's status: waiting, running, complete or failed."""
+        """Return a trial's status: waiting, running, complete, complete with failures, or failed."""
         return str(self._trials[trial.id]["status"])
 
     def attempts(self, trial: Trial) -> int:

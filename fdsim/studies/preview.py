@@ -12,6 +12,7 @@ from fdsim.studies.plan import StudyPlan, Trial
 from fdsim.studies.progress import duration
 from fdsim.studies.scheduler import in_good_order
 from fdsim.studies.worker_use import peak_mb, planned_use
+from fdsim.telemetry.manifest import ENDED
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,7 +24,7 @@ _MOST_ROWS = 30
 def print_plan(plan: StudyPlan, folder: Path, console: Console, *, workers: int | None = None) -> None:
     """Print the trials and what they will take; with `workers`, time a few rounds to estimate the duration too."""
     done = _statuses(folder)
-    todo = [trial for trial in plan.trials if done.get(trial.scenario.content_hash) != "complete"]
+    todo = [trial for trial in plan.trials if done.get(trial.scenario.content_hash) not in ENDED]
     estimates: dict[str, Estimate] = {}
     if workers is not None and todo:
         estimates = estimate(todo, threads=plan.study.table.threads_per_run)

@@ -21,7 +21,7 @@ class StudyProgress(Protocol):
     def begins(self, plan: StudyPlan, done: Sequence[Trial]) -> None: ...
     def trial_starts(self, trial: Trial, where: str) -> None: ...
     def trial_advances(self, trial: Trial, frac: float) -> None: ...
-    def trial_ends(self, trial: Trial, wall_s: float) -> None: ...
+    def trial_ends(self, trial: Trial, wall_s: float, failed: Sequence[str] = ()) -> None: ...
     def trial_fails(self, trial: Trial, message: str, *, again: bool) -> None: ...
     def ticks(self) -> None: ...
     def ends(self, failed: Sequence[tuple[Trial, str]], use: WorkerUse | None) -> None: ...
@@ -39,7 +39,7 @@ class SilentStudy:
     def trial_advances(self, trial: Trial, frac: float) -> None:
         return
 
-    def trial_ends(self, trial: Trial, wall_s: float) -> None:
+    def trial_ends(self, trial: Trial, wall_s: float, failed: Sequence[str] = ()) -> None:
         return
 
     def trial_fails(self, trial: Trial, message: str, *, again: bool) -> None:
@@ -137,13 +137,14 @@ class StudyTerminal:
         if trial.id in self._tasks:
             self._bars.update(self._tasks[trial.id], completed=frac)
 
-    def trial_ends(self, trial: Trial, wall_s: float) -> None:
-        """Count a trial as done."""
+    def trial_ends(self, trial: Trial, wall_s: float, failed: Sequence[str] = ()) -> None:
+        """Count a trial as done, and name the strategies that failed in it."""
         self._done += 1
         self._drop(trial, count=True)
-        if not self._live:
+        how = f"complete, but failed: {', '.join(failed)}" if failed else "complete"
+        if failed or not self._live:
             self._say(
-                f"[{self._done}/{self._total}] {trial.label}: complete ({wall_s:.1f} s){self._time_left()}"
+                f"[{self._done}/{self._total}] {trial.label}: {how} ({wall_s:.1f} s){self._time_left()}"
             )
 
     def trial_fails(self, trial: Trial, message: str, *, again: bool) -> None:

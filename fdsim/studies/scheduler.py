@@ -13,6 +13,7 @@ from fdsim.studies.plan import Trial
 from fdsim.studies.progress import StudyProgress
 from fdsim.studies.trial import TrialJob
 from fdsim.studies.worker_use import WorkerClock, WorkerUse
+from fdsim.telemetry.manifest import COMPLETE, ENDED, WITH_FAILURES
 
 _TICK_S = 0.5
 
@@ -27,6 +28,8 @@ class StudyOutcome:
     """Trials that kept failing, each with the message of its last attempt."""
     use: WorkerUse | None = None
     """How the workers were used; None if there was nothing left to run."""
+    with_failures: tuple[tuple[Trial, dict[str, str]], ...] = ()
+    """Complete trials in which some strategy failed, diverged say: label → reason."""
 
 
 def run_trials(
@@ -39,8 +42,8 @@ def run_trials(
 ) -> StudyOutcome:
     """Run every trial that is not complete yet; folder and executor are open."""
     plan = folder.plan
-    done = [trial for trial in plan.trials if folder.status(trial) == "complete"]
-    todo = deque(in_good_order(trial for trial in plan.trials if folder.status(trial) != "complete"))
+    done = [trial for trial in plan.trials if folder.status(trial) in ENDED]
+    todo = deque(in_good_order(trial for trial in plan.trials if folder.status(trial) not in ENDED))
     session = _Session({trial.id: trial for trial in plan.trials}, plan.study.table.retries)
     progress.begins(plan, done)
     clock, most = WorkerClock(), 1
@@ -54,13 +57,15 @@ def run_trials(
             clock.take(event)
             todo.extend(_take(event, session, folder, progress))
         progress.ticks()
+    complete = tuple(trial for trial in plan.trials if folder.status(trial) in ENDED)
     outcome = StudyOutcome(
         folder.path,
-        tuple(trial for trial in plan.trials if folder.status(trial) == "complete"),
+        complete,
         tuple(session.failed),
         clock.use(most),
+        tuple((trial, failed) for trial in complete if (failed := folder.failed_strategies(trial))),
     )
-    folder.close("failed" if outcome.failed else "complete")
+    folder.close("failed" if outcome.failed else WITH_FAILURES if outcome.with_failures else COMPLETE)
     progress.ends(outcome.failed, outcome.use)
     return outcome
 
@@ -89,8 +94,7 @@ def _take(event: Event, session: _Session, folder: StudyFolder, progress: StudyP
         progress.trial_advances(trial, event.frac)
     elif isinstance(event, Ended):
         session.running.remove(trial.id)
-        folder.update(trial, status="complete", wall_s=round(event.wall_s, 3), error=None)
-        progress.trial_ends(trial, event.wall_s)
+        progress.trial_ends(trial, event.wall_s, failed=tuple(folder.end(trial, event.wall_s)))
     elif isinstance(event, Failed):
         session.running.remove(trial.id)
         if event.again and session.tries[trial.id] <= session.retries:

@@ -99,10 +99,11 @@ def promised_tables(folder: Path) -> tuple[str, ...]:
 
 def clear(folder: Path) -> None:
     """Remove all checkpoints of a strategy."""
-    for path in _files(folder):
-        path.unlink()
-    if folder.is_dir():
-        folder.rmdir()
+    with storage_errors(folder):
+        for path in _files(folder):
+            path.unlink()
+        if folder.is_dir():
+            folder.rmdir()
 
 
 def _files(folder: Path) -> list[Path]:

@@ -16,7 +16,16 @@ from fdsim.telemetry.checksum import checksummed_parquet
 from fdsim.telemetry.config import Telemetry
 from fdsim.telemetry.events import EventsWriter
 from fdsim.telemetry.lock import LOCK_NAME, RunLock
-from fdsim.telemetry.manifest import COMPLETE, ENDED, RUN_VERSION, WITH_FAILURES, Manifest, now, versions
+from fdsim.telemetry.manifest import (
+    COMPLETE,
+    ENDED,
+    RUN_VERSION,
+    WITH_FAILURES,
+    Manifest,
+    now,
+    simulation_hash,
+    versions,
+)
 from fdsim.telemetry.manifest import NAME as MANIFEST_NAME
 from fdsim.telemetry.parts import part_path
 from fdsim.telemetry.scenario_keys import refuse_change, refuse_edits
@@ -54,6 +63,7 @@ class RunFolder:
         manifest.guard = lock.check
         #: The log of each strategy, by its label.
         self.logs = {label: StrategyLog(path, label, manifest, telemetry) for label in manifest["strategies"]}
+        self._simulation = simulation_hash(manifest) if manifest.get("trace_hash") else None
         self._started_s = time.monotonic()
         self._wall_before_s = float(manifest.get("wall_s") or 0.0)
 
@@ -85,11 +95,7 @@ class RunFolder:
             manifest = Manifest.read(path)
             refuse_change(path, manifest["scenario_hash"], scenario)
             refuse_edits(path, manifest)
-            _clear(path, (TEMPORARY,))
-            for stray in path.glob(".trace.parquet.*.tmp"):
-                stray.unlink()
-            for stray in path.glob(".trace.parquet.blocks-*"):
-                shutil.rmtree(stray)
+            _clear(path, (TEMPORARY, *(stray.name for stray in path.glob(".trace.parquet.*"))))
             run = cls(path, lock, manifest, scenario.telemetry)
             remade = run._forget_damaged(scenario.telemetry)
             if remade or manifest["status"] not in ENDED:
@@ -104,20 +110,23 @@ class RunFolder:
         found = False
         for label, log in self.logs.items():
             why = log.damage() if log.finished or log.digests_known else None
-            if why is not None and log.finished:
-                _log.warning("%s is learned again: %s", label, why)
+            lost = log.lost_model()
+            if (why or lost) and log.finished:
+                _log.warning("%s is learned again: %s", label, why or lost)
                 log.forget()
                 found = True
+            elif lost:
+                log.start_over(lost)
         events, known = self.path / "events.parquet", self.manifest.get("events_hash")
         if known is not None and (not events.is_file() or file_hash(events) != known):
             _log.warning("%s is lost or damaged; the fleet is simulated again", events)
             # The event log and the trace come from one simulation.
-            self.trace_path.unlink(missing_ok=True)
+            _clear(self.path, (self.trace_path.name,))
             found = True
         trace, known = self.trace_path, self.manifest.get("trace_hash")
         if known is not None and trace.is_file() and file_hash(trace) != known:
             _log.warning("%s is damaged; the trace is made again", trace)
-            trace.unlink()
+            _clear(self.path, (trace.name,))
             found = True
         return found
 
@@ -128,7 +137,8 @@ class RunFolder:
 
     def record_trace(self, trace_hash: str, trace_key: str | None = None) -> None:
         """Record which trace the run learns on; made again by another version of Parquet, it may have other bytes."""
-        changed = self.manifest.get("trace_hash") not in (None, trace_hash)
+        now_known = simulation_hash({**self.manifest, "trace_hash": trace_hash})
+        changed = self._simulation is not None and now_known != self._simulation
         finished = [log for log in self.logs.values() if changed and log.finished]
         for log in self.logs.values() if changed else ():
             # What is recorded of a table names its trace; a kill in between must not make it look edited.
@@ -140,6 +150,7 @@ class RunFolder:
             trace_seal=seal_of(self.trace_path),
             **({} if trace_key is None else {"trace_key": trace_key}),
         )
+        self._simulation = now_known
         for log in finished:
             log.record_digests(known=True)
 

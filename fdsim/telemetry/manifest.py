@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
 from fdsim.errors import RunFolderError
-from fdsim.files import TEMPORARY, write_whole
+from fdsim.files import TEMPORARY, hash_of, write_whole
 
 NAME = "run.json"
 RUN_VERSION = 1
@@ -62,6 +62,8 @@ class StrategyFacts(BaseModel):
     message: str | None = None
     rounds_done: NonNegativeInt = 0
     rows: dict[str, NonNegativeInt] = Field(default_factory=dict)
+    digests: dict[str, str] | None = None
+    models: dict[str, str] = Field(default_factory=dict)
     wall_s: float | None = None
 
 
@@ -77,6 +79,7 @@ class RunFacts(BaseModel):
     scenario_hash: str
     trace_hash: str | None = None
     trace_key: str | None = None
+    trace_seal: str | None = None
     events_hash: str | None = None
     seed: NonNegativeInt
     rounds: PositiveInt
@@ -100,6 +103,16 @@ def _refuse_nonsense(facts: Any, path: Path) -> None:
             f"the file is damaged: {place}: {first['msg'][0].lower()}{first['msg'][1:]}",
             "restore it from a copy, or run the scenario again with --force",
         ) from None
+
+
+def checksum_of(facts: Mapping[str, Any]) -> str:
+    """Return the hash of all else that run.json says."""
+    return hash_of({key: value for key, value in facts.items() if key != "checksum"})
+
+
+def simulation_hash(facts: Mapping[str, Any]) -> str:
+    """Return what tells the simulation that a run learns on from any other: its trace and its event log."""
+    return f"{facts.get('trace_hash')}/{facts.get('events_hash')}"
 
 
 class Manifest(Mapping[str, Any]):
@@ -147,6 +160,7 @@ class Manifest(Mapping[str, Any]):
         """Change facts and write the file."""
         self.guard()
         self._facts = {**self._facts, **facts}
+        self._facts["checksum"] = checksum_of(self._facts)
         text = json.dumps(self._facts, indent=2, ensure_ascii=False) + "\n"
         write_whole(self.path, text.encode(), temporary=self.path.parent / TEMPORARY)
 

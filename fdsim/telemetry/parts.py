@@ -45,9 +45,9 @@ def part_paths(folder: Path) -> list[Path]:
     return found
 
 
-def digests(trace_hash: str, seals: Sequence[str]) -> list[str]:
-    """Return what a table is before its first part and after each one: a hash of the trace and of all seals so far."""
-    found = [hash_of(trace_hash)]
+def digests(simulation: str, seals: Sequence[str]) -> list[str]:
+    """Return what a table is before its first part and after each one: a hash of the simulation and of all seals so far."""
+    found = [hash_of(simulation)]
     for seal in seals:
         found.append(hash_of([found[-1], seal]))
     return found
@@ -68,8 +68,11 @@ class Part:
             raise RunFolderError(str(path), f"cannot be read ({error.strerror})") from None
         verify_checksum(content, path)
         self.path, self._content = path, pa.BufferReader(content)
-        self.schema: pa.Schema = pq.read_schema(self._content)
-        self.rows = int(pq.read_metadata(self._content).num_rows)
+        try:
+            self.schema: pa.Schema = pq.read_schema(self._content)
+            self.rows = int(pq.read_metadata(self._content).num_rows)
+        except (pa.ArrowException, OSError) as error:
+            raise RunFolderError(str(path), f"not a readable Parquet file ({error})") from None
 
     def read(self, columns: list[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
         """Read some columns of the rows for which `where` holds, skipping row groups that have none."""
@@ -83,8 +86,8 @@ class _End:
     parts: int = 0
     rows: int = 0
     next_round: int = 0
-    seals: tuple[str, ...] = ()
-    """Of the parts; what they say is what was written."""
+    digest: str = ""
+    """What the table is: see `digests`."""
 
 
 class GrowingTable:
@@ -92,7 +95,7 @@ class GrowingTable:
 
     def __init__(self, folder: Path, schema: pa.Schema, temporary: Path) -> None:
         self.folder, self.schema, self._temporary = folder, schema, temporary
-        self._end = _End()
+        self._simulation, self._end = "", _End()
 
     @property
     def rows(self) -> int:
@@ -104,12 +107,14 @@ class GrowingTable:
         """The first round that is not on disk yet."""
         return self._end.next_round
 
-    def digest(self, trace_hash: str) -> str:
-        """Return a hash of the parts on disk as this writer wrote them, and of the trace they come from."""
-        return digests(trace_hash, self._end.seals)[-1]
+    @property
+    def digest(self) -> str:
+        """A hash of the parts on disk as this writer wrote them, and of the simulation they come from."""
+        return self._end.digest
 
-    def open(self, next_round: int) -> None:
+    def open(self, next_round: int, simulation: str = "") -> None:
         """Continue after the rounds before `next_round`, removing all later rows from the disk."""
+        self._simulation = simulation
         parts = part_paths(self.folder)
         for path in parts:
             Part(path)  # checks it: rows that are kept are rows that were written
@@ -125,14 +130,14 @@ class GrowingTable:
             if len(kept) < len(last):
                 write_whole(parts[-1], checksummed_parquet(kept.cast(self.schema)), temporary=self._temporary)
         rows = sum(_row_count(path) for path in parts)
-        self._end = _End(len(parts), rows, next_round, tuple(seals_of(self.folder)))
+        self._end = _End(len(parts), rows, next_round, digests(simulation, seals_of(self.folder))[-1])
 
     def clear(self) -> None:
         """Remove all parts, whatever their state."""
         with storage_errors(self.folder):
             for path in sorted(self.folder.glob("part-*.parquet"), reverse=True):
                 path.unlink()
-        self._end = _End()
+        self._end = _End(digest=digests(self._simulation, [])[-1])
 
     def damage(self, rows: int | None) -> str | None:
         """Say what is wrong with the parts on disk, which hold `rows` rows if that is known."""
@@ -150,7 +155,8 @@ class GrowingTable:
         write_whole(part_path(self.folder, self._end.parts), content, temporary=self._temporary)
         # One assignment: an interrupt leaves the old state or the new one, and the part may be written again.
         end = self._end
-        self._end = _End(end.parts + 1, end.rows + len(table), next_round, (*end.seals, seal_in(content)))
+        digest = hash_of([end.digest, seal_in(content)])
+        self._end = _End(end.parts + 1, end.rows + len(table), next_round, digest)
 
     def merge(self) -> None:
         """Merge small parts, where the file system can swap two folders in one step."""

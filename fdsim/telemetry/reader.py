@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,15 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from fdsim.errors import RunFolderError, RunFolderWarning, TraceError
+from fdsim.errors import FdsimError, RunFolderError, RunFolderWarning, TraceError
 from fdsim.files import file_hash, hash_of, seal_of
 from fdsim.telemetry.checkpoint import promised_tables
 from fdsim.telemetry.lock import writer_of
-from fdsim.telemetry.manifest import Manifest
+from fdsim.telemetry.manifest import Manifest, checksum_of, simulation_hash
 from fdsim.telemetry.models import FOLDER as MODELS
 from fdsim.telemetry.models import load_model, model_name
 from fdsim.telemetry.parts import Part, digests, part_paths, seals_of
-from fdsim.telemetry.scenario_keys import flat, read_tables
+from fdsim.telemetry.scenario_keys import as_target, flat, read_tables
 from fdsim.telemetry.schema import SCHEMA_VERSION, TABLES, WORDS, Column, arrow_schema
 from fdsim.telemetry.strategy_log import partition
 from fdsim.telemetry.upgrade import conformed, upgraded, version_of
@@ -65,6 +66,8 @@ class Run:
         except RunFolderError as error:
             yield f"scenario.toml: {error.problem}"
             return
+        if facts.get("checksum") not in (None, checksum_of(facts)):
+            yield "run.json is not as the run left it"
         if hash_of(tables) != facts["scenario_hash"]:
             yield "scenario.toml is not the scenario that the run used"
         for key in ("name", "seed", "rounds"):
@@ -72,6 +75,10 @@ class Run:
                 yield f"run.json has {key} {facts[key]!r}, scenario.toml {tables.get(key)!r}"
         if self._trace_doubtful(facts):
             yield "trace.parquet is not the trace that the run used"
+        # Where results are kept elsewhere, the event log is with the models.
+        lost = not (self.path / "events.parquet").is_file() and (self.path / MODELS).is_dir()
+        if facts.get("events_hash") and lost:
+            yield "events.parquet is missing"
         for label, about in facts["strategies"].items():
             for table in _TABLES_OF_A_STRATEGY:
                 if self._table_doubtful(table, label, about, facts):
@@ -89,10 +96,12 @@ class Run:
 
     def _table_doubtful(self, table: str, label: str, about: dict[str, Any], facts: dict[str, Any]) -> bool:
         """Whether the parts of a table are others than the manifest, or else the last checkpoint, says."""
+        if not (self.path / table).is_dir():
+            return False  # kept elsewhere, or lost; whoever reads it is told
         known = (about.get("digests") or {}).get(table)
         place = _TABLES_OF_A_STRATEGY.index(table)
         promised = promised_tables(self.path / "checkpoints" / partition(label))[place : place + 1]
-        found = digests(str(facts.get("trace_hash")), seals_of(self.path / table / partition(label)))
+        found = digests(simulation_hash(facts), seals_of(self.path / table / partition(label)))
         if known is not None:
             doubtful = found[-1] != known
         else:
@@ -214,7 +223,7 @@ class Run:
 
         from fdsim.inspect.summary import summarise
 
-        found = summarise(self.rounds, self.trace, self.settings.get("target_accuracy"))
+        found = summarise(self.rounds, self.trace, as_target(self.tables.get("target_accuracy")))
         frame = pd.DataFrame([asdict(line) for line in found.strategies]).set_index("strategy")
         if "rounds_to_target" in frame:
             frame["rounds_to_target"] = frame["rounds_to_target"].astype("Int64")
@@ -447,6 +456,24 @@ def open_run(path: Path | str) -> Run:
     for doubt in run.doubts():
         warnings.warn(f"{run.path}: {doubt}. `fdsim verify` says more", RunFolderWarning, stacklevel=2)
     return run
+
+
+@contextmanager
+def blaming_edits(path: Path | str) -> Iterator[None]:
+    """Take an unforeseen error for what it most likely is where a run was edited: tables that contradict each other."""
+    try:
+        yield
+    except FdsimError:
+        raise
+    except Exception as error:
+        doubts = [doubt for run in map(Run, find_run_folders(path)) for doubt in run.doubts()]
+        if not doubts:
+            raise
+        raise RunFolderError(
+            str(path),
+            f"its files contradict each other ({type(error).__name__}: {error}); {doubts[0]}",
+            "restore them from a copy",
+        ) from error
 
 
 def find_run_folders(folder: Path | str) -> list[Path]:

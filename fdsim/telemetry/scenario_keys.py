@@ -21,9 +21,17 @@ def read_tables(folder: Path) -> dict[str, Any]:
     """Return the scenario of a run as plain tables, without importing anything it names."""
     path = folder / "scenario.toml"
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise RunFolderError(str(path), f"the file is damaged ({error})") from None
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        hash_of(tables)  # dates, say, which no scenario has, have none
+        return tables
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise RunFolderError(str(path), f"the file is damaged ({error})", "restore it from a copy") from None
+
+
+def as_target(value: Any) -> float | None:
+    """Return a scenario's target accuracy, or None where it has none: an edited scenario.toml may say anything."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if number and 0 < value <= 1 else None
 
 
 def refuse_change(folder: Path, recorded_hash: str, scenario: Scenario) -> None:

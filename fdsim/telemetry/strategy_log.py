@@ -12,10 +12,10 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from fdsim.errors import InputError, RunFolderError, StorageError
-from fdsim.files import TEMPORARY
+from fdsim.files import TEMPORARY, file_hash, storage_errors
 from fdsim.telemetry import checkpoint
 from fdsim.telemetry.config import Telemetry
-from fdsim.telemetry.manifest import Manifest
+from fdsim.telemetry.manifest import Manifest, simulation_hash
 from fdsim.telemetry.models import FOLDER as MODELS
 from fdsim.telemetry.models import model_name, save_model
 from fdsim.telemetry.parts import GrowingTable, digests, seals_of
@@ -92,7 +92,7 @@ class StrategyLog:
         self.next_round = self._last_good.next_round if self._last_good else 0
         try:
             for table in self._tables.values():
-                table.open(self.next_round)
+                table.open(self.next_round, simulation_hash(self._manifest))
             found = self._tables["rounds"].rows
             if found != self.next_round:
                 folder = self._tables["rounds"].folder
@@ -106,11 +106,7 @@ class StrategyLog:
 
     def _promise(self) -> tuple[str, ...]:
         """Return what the tables are now, short enough for a checkpoint's header."""
-        return tuple(table.digest(self._trace_hash)[:16] for table in self._tables.values())
-
-    @property
-    def _trace_hash(self) -> str:
-        return str(self._manifest.get("trace_hash"))
+        return tuple(table.digest[:16] for table in self._tables.values())
 
     def _edited(self, problem: str) -> RunFolderError:
         return RunFolderError(
@@ -128,9 +124,17 @@ class StrategyLog:
             raise self._edited("the tables are not as the run left them")
         return next(filter(None, found), None)
 
+    def lost_model(self) -> str | None:
+        """Say which of the models that were kept is lost or damaged, or None."""
+        for name, known_hash in self._facts.get("models", {}).items():
+            path = self._models / name
+            if not path.is_file() or file_hash(path) != known_hash:
+                return f"{path} is lost or damaged"
+        return None
+
     def _digests_on_disk(self) -> dict[str, str]:
         return {
-            name: digests(self._trace_hash, seals_of(table.folder))[-1]
+            name: digests(simulation_hash(self._manifest), seals_of(table.folder))[-1]
             for name, table in self._tables.items()
         }
 
@@ -170,7 +174,8 @@ class StrategyLog:
                 log.warning(
                     "%s has bad content (%s); the one before is used", self._last_good.path, why[:200]
                 )
-                self._last_good.path.unlink()
+                with storage_errors(self._last_good.path):
+                    self._last_good.path.unlink()
                 self._continue()
         return None
 
@@ -245,7 +250,7 @@ class StrategyLog:
     def _end(self, **facts: Any) -> None:
         wall_s = self._facts.get("wall_s", 0.0) + time.monotonic() - self._started_s
         rows = {name: table.rows for name, table in self._tables.items()}
-        known = {name: table.digest(self._trace_hash) for name, table in self._tables.items()}
+        known = {name: table.digest for name, table in self._tables.items()}
         self._manifest.update_strategy(
             self.label,
             rounds_done=rows["rounds"],

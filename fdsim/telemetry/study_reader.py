@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fdsim.errors import RunFolderError
-from fdsim.telemetry.reader import Rounds, Run, find_run_folders
+from fdsim.telemetry.reader import Rounds, Run, find_run_folders, open_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -150,12 +150,12 @@ def open_study(path: Path | str | Sequence[Path | str]) -> Study:
     Of a study that goes on there is what was done so far.
     """
     if not isinstance(path, str | Path):
-        return Study([Run(each) for each in path])
+        return Study([open_run(each) for each in path])
     root = Path(path)
     if not root.is_dir():
         raise RunFolderError(str(root), "there is no such folder", "`fdsim study FILE` makes one")
     recorded = _recorded_in(root)
-    runs = [Run(path) for path in (recorded or find_run_folders(root))]
+    runs = [open_run(path) for path in (recorded or find_run_folders(root))]
     if not runs:
         raise RunFolderError(str(root), "there is no run in it", "`fdsim study FILE` makes some")
     return Study(runs, root, recorded)

@@ -21,6 +21,8 @@ from fdsim.trace.rows import SCHEMA, listed_rounds_of, rounds_of, to_table, type
 if TYPE_CHECKING:
     import pandas as pd
 
+#: Of more clients than this no run can keep a row.
+MOST_CLIENTS = 10**9
 #: What reading a Parquet file that is damaged or somebody else's may raise.
 UNREADABLE = (
     *(pa.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError, IndexError),
@@ -152,16 +154,28 @@ def _opened(file: pq.ParquetFile, path: Path) -> Trace:
         rounds = rows // clients
     else:
         clients = int(metadata["fdsim_clients"])
+        if not 0 < clients <= MOST_CLIENTS:
+            raise TraceError(str(path), f"it claims to be of {metadata['fdsim_clients'][:20]} clients")
         last = file.read_row_group(file.num_row_groups - 1, columns=["round"])
         rounds = int(last["round"][-1].as_py()) + 1
-    clusters = metadata.get("fdsim_true_cluster")
+    clusters = json.loads(metadata.get("fdsim_true_cluster") or "null")
+    if clusters is not None and not _one_cluster_each(clusters, clients):
+        raise TraceError(str(path), f"its metadata do not name a cluster for each of {clients} clients")
     return Trace(
         path=path,
         clients=clients,
         rounds=rounds,
         lists_all=lists_all,
         made_by=metadata.get("fdsim_made_by", ""),
-        true_cluster=np.array(json.loads(clusters)) if clusters else None,
+        true_cluster=None if clusters is None else np.array(clusters, dtype=np.int64),
+    )
+
+
+def _one_cluster_each(clusters: object, clients: int) -> bool:
+    return (
+        isinstance(clusters, list)
+        and len(clusters) == clients
+        and all(type(each) is int and -1 <= each < 2**31 for each in clusters)
     )
 
 

@@ -20,6 +20,7 @@ from fdsim.inspect.verify import TOLERANCE, compare_runs, first_difference, veri
 from fdsim.pipeline import run_scenario
 from fdsim.scenario import parse_scenario
 from fdsim.telemetry.checksum import checksummed_parquet
+from fdsim.telemetry.manifest import Manifest
 from fdsim.telemetry.parts import Part, part_paths
 
 TABLES = {
@@ -63,6 +64,8 @@ def change(run: Path, table: str, strategy: str, *, round_index: int, column: st
                 at, rows.schema.field(column), pa.array(values, rows.schema.field(column).type)
             )
             path.write_bytes(checksummed_parquet(rows))
+    # That computer would have recorded its own tables.
+    Manifest.read(run).update_strategy(strategy, digests=None)
 
 
 @pytest.mark.parametrize("quick", [False, True])
@@ -101,8 +104,7 @@ def test_a_changed_value_fails_the_command(copy: Path) -> None:
 
 def test_other_versions_are_told(copy: Path) -> None:
     facts = json.loads((copy / "run.json").read_text())
-    facts["versions"]["torch"] = "0.1"
-    (copy / "run.json").write_text(json.dumps(facts))
+    Manifest.read(copy).update(versions={**facts["versions"], "torch": "0.1"})
     answer = CliRunner().invoke(app, ["verify", str(copy), "--quick"])
     assert "the environment changed since the run: torch 0.1 → " in answer.output
     assert "the same bit by bit over 3 rounds" in answer.output
@@ -118,6 +120,25 @@ def test_changed_files_are_named_before_anything_runs(copy: Path) -> None:
     content[100] ^= 1
     (copy / "trace.parquet").write_bytes(content)
     with pytest.raises(RunFolderError, match=r"trace\.parquet: the file is damaged"):
+        verify_run(copy, quick=True)
+
+
+@pytest.mark.parametrize(("key", "value"), [("seed", 6), ("rounds", 4), ("name", "other")])
+@pytest.mark.parametrize("quick", [True, False])
+def test_what_run_json_says_is_held_against_the_scenario(
+    key: str, value: object, quick: bool, copy: Path
+) -> None:
+    facts = json.loads((copy / "run.json").read_text())
+    (copy / "run.json").write_text(json.dumps(facts | {key: value}))
+    with pytest.raises(RunFolderError, match=rf"run\.json: {key} is {value!r}, and .* in scenario\.toml"):
+        verify_run(copy, quick=quick)
+
+
+def test_a_late_round_that_was_edited_with_care_is_noticed_without_running_it_again(copy: Path) -> None:
+    recorded = (copy / "run.json").read_bytes()
+    change(copy, "rounds", "fdms", round_index=4, column="test_loss", by=0.5)
+    (copy / "run.json").write_bytes(recorded)
+    with pytest.raises(RunFolderError, match="rounds/strategy=fdms is not as the run left it"):
         verify_run(copy, quick=True)
 
 

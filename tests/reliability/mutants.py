@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -127,6 +128,15 @@ def table_mutant(tables: dict[str, Any], others: list[Any], rng: np.random.Gener
         holder, key = places[int(rng.integers(len(places)))]
         _WAYS[int(rng.integers(len(_WAYS)))](holder, key, others, rng)
     return tomli_w.dumps(changed).encode()
+
+
+def json_mutant(facts: dict[str, Any], rng: np.random.Generator) -> bytes:
+    """Return a JSON object with a few values changed, removed, moved or added."""
+    changed = deepcopy(facts)
+    for _ in range(int(rng.geometric(0.6))):
+        holder, key = _pick(list(_places(changed)), rng)
+        _WAYS[int(rng.integers(len(_WAYS)))](holder, key, [None, *leaves(facts)], rng)
+    return json.dumps(changed, default=str).encode()
 
 
 def leaves(tables: Any) -> list[Any]:

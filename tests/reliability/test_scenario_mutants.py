@@ -127,10 +127,10 @@ FINE = frozenset({"refused", "valid", "valid and built", "valid, too large to bu
 
 def test_a_few_mutants_of_scenarios_are_taken_or_refused(tmp_path: Path) -> None:
     found = _fuzz(
-        150, tmp_path, [ROOT / "scenarios/quickstart.toml", ROOT / "scenarios/outage.toml"], build=False
+        80, tmp_path, [ROOT / "scenarios/quickstart.toml", ROOT / "scenarios/outage.toml"], build=False
     )
     assert set(found) <= FINE, found
-    assert found["refused"] > 75
+    assert found["refused"] > 40
 
 
 @pytest.mark.reliability

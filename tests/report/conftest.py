@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tomllib
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import fdsim
+from fdsim.files import hash_of
 from fdsim.telemetry.config import Telemetry
 from fdsim.telemetry.folder import RunFolder
 from fdsim.telemetry.schema import ClientRows, RoundRow, SimilaritySnapshot
@@ -90,7 +92,7 @@ def write_large(folder: Path, *, clients: int, rounds: int) -> Path:
     )
     scenario: Any = SimpleNamespace(
         as_toml=lambda: toml,
-        content_hash="0" * 32,
+        content_hash=hash_of(tomllib.loads(toml)),
         seed=0,
         name="large",
         rounds=rounds,

@@ -155,3 +155,27 @@ def test_a_damaged_plan_is_named(tmp_path: Path, write_study: Any, monkeypatch: 
     code, text = fdsim_says(["study", str(write_study(STUDY)), "--out", str(out)], monkeypatch, capsys)
     assert code == 2
     assert "written by a newer fdsim" in text
+
+
+def test_a_trial_whose_strategies_failed_is_marked_and_shown(
+    tmp_path: Path, write_study: Any, monkeypatch: Any, capsys: Any
+) -> None:
+    path = str(
+        write_study('[study]\nbase = "base.toml"\n[study.grid]\n"training.learning_rate" = [0.1, 1e30]\n')
+    )
+    out = tmp_path / "out"
+    code, told = fdsim_says(["study", path, "--out", str(out), "--workers", "1"], monkeypatch, capsys)
+    assert code == 3, told
+    assert "complete, but failed: dropout, fdms" in told
+    assert "strategies failed in 1 of 2 trials" in told
+    about = read_study(out)
+    assert about["status"] == "complete with failures"
+    assert sorted(trial["status"] for trial in about["trials"]) == ["complete", "complete with failures"]
+    assert "2 trials, 1 complete, 1 complete with failures." in (out / "report.html").read_text()
+    # They are not run again, and still shown.
+    code, told = fdsim_says(["study", path, "--out", str(out), "--workers", "1"], monkeypatch, capsys)
+    assert code == 3
+    assert "2 of 2 trials already complete" in told
+    code, told = fdsim_says(["study", path, "--out", str(out), "--dry-run"], monkeypatch, capsys)
+    assert code == 0
+    assert "complete with failures" in told

@@ -22,6 +22,7 @@ from fdsim.rng import stream
 from fdsim.telemetry.checkpoint import last_good, save
 from fdsim.telemetry.checksum import checksummed_parquet
 from fdsim.telemetry.folder import RunFolder
+from fdsim.telemetry.manifest import Manifest
 from fdsim.telemetry.parts import Part
 from fdsim.telemetry.scenario_keys import flat
 from fdsim.telemetry.strategy_log import partition
@@ -295,11 +296,11 @@ def _stopped(run: Path, stop_after: int | None, fake: ModuleType, *, killed: boo
     with pytest.raises(KeyboardInterrupt):
         fake.fake_run(run, stop_after=stop_after)
     if killed:
-        facts = json.loads((run / "run.json").read_text())
-        for about in facts["strategies"].values():
+        manifest = Manifest.read(run)
+        for label, about in manifest["strategies"].items():
             if about["status"] == "stopped":
-                about.update(status="running", digests=None)
-        (run / "run.json").write_text(json.dumps(facts | {"status": "running"}))
+                manifest.update_strategy(label, status="running", digests=None)
+        manifest.update(status="running")
     return run
 
 
