@@ -201,6 +201,10 @@ class NotebookBars(Callback):
         done = "built" if simulated_to_s is None else f"simulated to {_clock(simulated_to_s)}"
         self._set("fleet", self._bars["fleet"][0], f"{frac:.0%} of the fleet {done}")
 
+    def trace_note(self, note: str) -> None:
+        """Put a note beside the fleet's bar, until the first round."""
+        self._set("fleet", self._bars["fleet"][0], note, now=True)
+
     def trace_round(self, trace_round: TraceRound) -> None:
         """Move the fleet's bar."""
         self._set("fleet", trace_round.round + 1, _clock(trace_round.round_end_s))

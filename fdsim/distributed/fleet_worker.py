@@ -24,7 +24,7 @@ class FleetJob:
 
     import_from: tuple[str, ...]
     modules: tuple[str, ...]
-    """The user's own modules, whose kinds the config may hold."""
+    """The user's own modules that the config names."""
     config: bytes
     """A pickled `SimulationConfig`, to be read once these modules are there."""
 
@@ -38,7 +38,9 @@ class FleetJob:
                 f"the fleet cannot be sent to another process ({error}); put kinds of your own into a file beside "
                 "the scenario, or use one worker"
             ) from None
-        return cls(tuple(map(str, own_folders())), tuple(own_files()), content)
+        # Modules of scenarios that this process ran before may be gone by now.
+        named = tuple(name for name in own_files() if name.encode() in content)
+        return cls(tuple(map(str, own_folders())), named, content)
 
     def unpacked(self) -> SimulationConfig:
         """Return the config."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fdsim.progress import NotebookTable
 from fdsim.studies.plan import StudyPlan, Trial
 from fdsim.studies.progress import RemainingTime, duration
+from fdsim.studies.worker_use import WorkerUse
 
 
 class StudyNotebook:
@@ -16,6 +17,8 @@ class StudyNotebook:
         self._table = NotebookTable()
         self._running: dict[str, tuple[Trial, float]] = {}
         self._failed: dict[str, str] = {}
+        self._incomplete: dict[str, str] = {}
+        self._use: WorkerUse | None = None
         self._total = self._done = 0
         self._remaining: RemainingTime | None = None
 
@@ -37,9 +40,11 @@ class StudyNotebook:
         self._running[trial.id] = trial, frac
         self._draw()
 
-    def trial_ends(self, trial: Trial, wall_s: float) -> None:
-        """Count a trial as done."""
+    def trial_ends(self, trial: Trial, wall_s: float, failed: Sequence[str] = ()) -> None:
+        """Count a trial as done, and keep the strategies that failed in it."""
         self._done += 1
+        if failed:
+            self._incomplete[trial.label] = f"complete, but failed: {', '.join(failed)}"
         self._close(trial)
 
     def trial_fails(self, trial: Trial, message: str, *, again: bool) -> None:
@@ -60,9 +65,10 @@ class StudyNotebook:
         """Draw again, for the time left."""
         self._draw()
 
-    def ends(self, failed: Sequence[tuple[Trial, str]]) -> None:
-        """Leave the study's bar, and the trials that failed."""
+    def ends(self, failed: Sequence[tuple[Trial, str]], use: WorkerUse | None) -> None:
+        """Leave the study's bar, how the workers were used, and the trials that failed."""
         self._running.clear()
+        self._use = use
         self._draw(now=True)
 
     def _draw(self, *, now: bool = False) -> None:
@@ -72,7 +78,9 @@ class StudyNotebook:
             f", {len(self._failed)} failed" if self._failed else ""
         )
         note += f", about {duration(left)} left" if left and ended < self._total else ""
+        note += "" if self._use is None else f", {self._use}"
         rows = [("study", float(ended), float(self._total), note)]
         rows += [(trial.label, frac, 1.0, "") for trial, frac in self._running.values()]
+        rows += [(label, 1.0, 1.0, note) for label, note in self._incomplete.items()]
         rows += [(label, 1.0, 1.0, f"failed: {message}") for label, message in self._failed.items()]
         self._table.draw(rows, now=now)

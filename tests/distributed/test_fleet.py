@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fdsim.catalogue import import_also_from, own_module
 from fdsim.distributed import fleet as spread_fleet
 from fdsim.distributed.fleet import FleetSpread
 from fdsim.errors import RunError
@@ -97,8 +98,12 @@ def made(folder: Path, spread: FleetSpread, told: Callback, *sets: str) -> bytes
 
 
 def test_the_same_bytes_over_two_processes(folder: Path) -> None:
-    """Kinds of the user's own, beside the scenario, are found there too."""
+    """Kinds of the user's own, beside the scenario, are found there too; modules used before may be gone."""
     one, two = Notes(), Notes()
+    (folder / "gone_by_now.py").write_text("")
+    import_also_from(folder)
+    own_module("gone_by_now")
+    (folder / "gone_by_now.py").unlink()
     assert made(folder, FleetSpread(2), two) == made(folder, FleetSpread(1), one)
     assert not one.parts
     assert two.parts[-1] == 1.0

@@ -39,8 +39,8 @@ class LastSeen(Strategy):
         stand_in = np.where(gap.min(axis=1) < self.within, cohort.active[gap.argmin(axis=1)], MEAN)
         return substituted(cohort, stand_in, -gap.min(axis=1))
 
-    def after_round(self, state, cohort, received):
-        state["loss"][cohort.active] = received.losses
+    def after_round(self, state, cohort, feedback):
+        state["loss"][cohort.active] = feedback.losses
         return state
 '''
 

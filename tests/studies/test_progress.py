@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from fdsim.progress import NotebookTable
+from fdsim.studies.notebook import StudyNotebook
 from fdsim.studies.plan import StudyPlan, plan_study
-from fdsim.studies.progress import RemainingTime, StudyTerminal, duration, told_apart
+from fdsim.studies.progress import RemainingTime, StudyProgress, StudyTerminal, duration, told_apart
 from fdsim.studies.study_file import load_study
 from fdsim.studies.worker_use import WorkerUse
 
@@ -19,23 +21,27 @@ def plan(write_study: Any) -> StudyPlan:
     return plan_study(load_study(write_study('[study]\nbase = "base.toml"\nseeds = 4\n')))
 
 
+def _live_through(plan: StudyPlan, progress: StudyProgress) -> None:
+    first, second, third, fourth = plan.trials
+    progress.begins(plan, [first])
+    progress.trial_starts(second, "worker 0")
+    progress.trial_advances(second, 0.5)
+    progress.ticks()
+    progress.trial_ends(second, 1.25)
+    progress.trial_starts(third, "worker 0")
+    progress.trial_fails(third, "out of [memory]", again=True)
+    progress.trial_starts(third, "worker 1")
+    progress.trial_starts(fourth, "worker 0")
+    progress.ticks()
+    progress.trial_fails(third, "out of [memory]", again=False)
+    progress.trial_ends(fourth, 2.0, ("fdms",))
+    progress.ends([(third, "out of [memory]")], WorkerUse(2, 75.0, 2.25, 0.125, 400.0))
+
+
 def _show(plan: StudyPlan, *, terminal: bool) -> str:
     out = io.StringIO()
-    first, second, third, fourth = plan.trials
     with StudyTerminal(Console(file=out, force_terminal=terminal, width=120)) as progress:
-        progress.begins(plan, [first])
-        progress.trial_starts(second, "worker 0")
-        progress.trial_advances(second, 0.5)
-        progress.ticks()
-        progress.trial_ends(second, 1.25)
-        progress.trial_starts(third, "worker 0")
-        progress.trial_fails(third, "out of [memory]", again=True)
-        progress.trial_starts(third, "worker 1")
-        progress.trial_starts(fourth, "worker 0")
-        progress.ticks()
-        progress.trial_fails(third, "out of [memory]", again=False)
-        progress.trial_ends(fourth, 2.0)
-        progress.ends([(third, "out of [memory]")], WorkerUse(2, 75.0, 2.25, 0.125, 400.0))
+        _live_through(plan, progress)
     return out.getvalue()
 
 
@@ -45,12 +51,29 @@ def test_elsewhere_each_trial_is_a_line(plan: StudyPlan) -> None:
     assert lines[1].startswith("[2/4] seed=2: complete (1.2 s), about ")
     assert lines[2] == "seed=3: failed, will be retried: out of [memory]"
     assert lines[3] == "seed=3: failed permanently: out of [memory]"
-    assert lines[4] == "[3/4] seed=4: complete (2.0 s)"
+    assert lines[4] == "[3/4] seed=4: complete, but failed: fdms (2.0 s)"
     assert lines[5] == (
         "2 at a time: 75 s, the first trial under way after 2.2 s, workers idle 12%, 400 MB a worker"
     )
     assert lines[6].startswith("failed: seed=3")
     assert "\x1b" not in "".join(lines)
+
+
+def test_a_notebook_shows_a_bar_for_the_study_and_for_each_trial(
+    plan: StudyPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[list[tuple[str, float, float, str]]] = []
+    monkeypatch.setattr(NotebookTable, "draw", lambda self, rows, **how: drawn.append(list(rows)))
+    _live_through(plan, StudyNotebook())
+    assert drawn[0] == [("study", 1.0, 4.0, "1/4 trials")]
+    assert drawn[2][1:] == [("seed=2", 0.5, 1.0, "")]
+    study, incomplete, failed = drawn[-1]
+    assert study[:3] == ("study", 4.0, 4.0)
+    assert study[3].startswith(
+        "3/4 trials, 1 failed, the first trial under way after 2.2 s, workers idle 12%"
+    )
+    assert incomplete == ("seed=4", 1.0, 1.0, "complete, but failed: fdms")
+    assert failed == ("seed=3", 1.0, 1.0, "failed: out of [memory]")
 
 
 def test_a_terminal_shows_the_whole_study(plan: StudyPlan) -> None:
