@@ -7,14 +7,14 @@ run.plot("accuracy")
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fdsim.errors import InputError, RunError, RunFolderError
 from fdsim.scenario import load_scenario
-from fdsim.telemetry.callback import Callback, Callbacks
+from fdsim.telemetry.callback import Callback, Callbacks, refuse_deaf
 from fdsim.telemetry.reader import Run
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ def run(
         run.summary()
 
     The folder is `runs/<name>` unless `out` is given. An existing run is never overwritten without `force=True`; an
-    unfinished one continues with `resume=True`. `callbacks` are told what happens, see `fdsim.Callback`. A large fleet
-    is simulated by as many processes as there are cores, or by `workers`.
+    unfinished one continues with `resume=True`. `callbacks`, objects, classes or "module:Class", are told what happens,
+    see `fdsim.Callback`. A large fleet is simulated by as many processes as there are cores, or by `workers`.
     """
     from fdsim.distributed.fleet import FleetSpread
     from fdsim.pipeline import RunChoices, run_scenario
@@ -53,8 +53,9 @@ def run(
     loaded = load_scenario(scenario, overrides or ())
     folder = Path("runs") / loaded.name if out is None else Path(out)
     choices = RunChoices(resume=resume, force=force, device=device, fleet=FleetSpread(workers))
+    own = _listening(callbacks)
     with _in_python(), _shown(loaded.rounds, progress) as bars:
-        run_scenario(loaded, folder, choices, callbacks=[*bars, *callbacks])
+        run_scenario(loaded, folder, choices, callbacks=[*bars, *own])
     return Run(folder)
 
 
@@ -122,9 +123,25 @@ def _importable(callbacks: Sequence[str | type]) -> tuple[str, ...]:
                 f"{name.rpartition(':')[2]} is in no file that the trials' processes could import",
                 "put the class into a module beside the study and import it from there",
             )
-        callback_class(name)
+        found = callback_class(name)
+        if isinstance(found, type):
+            refuse_deaf(found)
         names.append(name)
     return tuple(names)
+
+
+def _listening(callbacks: Sequence[Any]) -> list[Any]:
+    """Make an object of every callback that is given as a class or "module:Class"; refuse what hears nothing."""
+    from fdsim.studies.trial import callback_class
+
+    if isinstance(callbacks, str | type) or not isinstance(callbacks, Iterable):
+        raise InputError("callbacks", "a single callback is given", "give a list of callbacks")
+    own = []
+    for one in callbacks:
+        made = callback_class(one)() if isinstance(one, str) else one() if isinstance(one, type) else one
+        refuse_deaf(made)
+        own.append(made)
+    return own
 
 
 def make_trace(
@@ -142,15 +159,16 @@ def make_trace(
         trace.to_pandas()["cause"].value_counts()
 
     A large fleet is simulated by as many processes as there are cores, or by `workers`; the trace is the same.
-    `callbacks` are told what happens, see `fdsim.Callback`.
+    `callbacks`, objects, classes or "module:Class", are told what happens, see `fdsim.Callback`.
     """
     from fdsim.distributed.fleet import FleetSpread
     from fdsim.pipeline import simulate_trace
     from fdsim.prepare import prepare
 
     loaded = load_scenario(scenario, overrides or ())
+    own = _listening(callbacks)
     with _in_python(), _shown(loaded.rounds, progress) as bars:
-        told = Callbacks([*bars, *callbacks])
+        told = Callbacks([*bars, *own])
         return simulate_trace(prepare(loaded), Path(out), told, fleet=FleetSpread(workers))
 
 

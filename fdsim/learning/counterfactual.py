@@ -61,7 +61,11 @@ class Counterfactual:
         self._mixed: Tensor | None = None
         if self._mixture is not None:
             parts = torch.as_tensor(self._mixture[:, -1:]).to(cohort.params)
-            self._mixed = parts * strategy.stored(state, cohort, cohort.missing)
+            self._mixed = (
+                parts * strategy.stored(state, cohort, cohort.missing)
+                if self._mixture[:, -1].any()
+                else parts * torch.zeros_like(cohort.params)
+            )
             return
         stored = [c for c, code in self._stand_in.items() if code in (STORED, STORED_ON_MEAN)]
         if stored:

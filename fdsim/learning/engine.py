@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fdsim.errors import TraceError
+from fdsim.learning.blend_check import check_state
 from fdsim.learning.friends import CLUSTERS_UP_TO
 from fdsim.learning.round import Round
 from fdsim.learning.similarity import UpdateComparer
@@ -98,7 +99,7 @@ def begin(strategy: Strategy, task: Task) -> Learner:
         optimiser_state=task.training.server_optimiser.start(
             federation.parameters, federation.accelerator, federation.dtype
         ),
-        strategy_state=strategy.start(federation),
+        strategy_state=check_state(strategy, "start", strategy.start(federation)),
         analytics=analytics,
     )
 

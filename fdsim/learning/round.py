@@ -9,14 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fdsim.errors import NumericalError, RunError
+from fdsim.errors import NumericalError
+from fdsim.learning.blend_check import blend_of, check_state
 from fdsim.learning.counterfactual import Counterfactual, SubstitutionError
 from fdsim.learning.friends import CLUSTERS_UP_TO, friend_figures
 from fdsim.learning.records import client_rows, round_row, snapshot_of
 from fdsim.learning.similarity import PairScores, UpdateComparer, pair_scores
 from fdsim.learning.stopwatch import Stopwatch
 from fdsim.learning.trainer import Chunk, Digest, DigestingTrainer, DigestRequest, Evaluation
-from fdsim.strategies.base import Blend, Cohort, Federation, Feedback, Strategy, where_defined
+from fdsim.strategies.base import Blend, Cohort, Federation, Feedback, Strategy
 from fdsim.telemetry.schema import ClientRows, RoundRow, SimilaritySnapshot
 from fdsim.trace import Cause, Phase, TraceRound
 
@@ -48,36 +49,6 @@ def cohort_of(strategy: Strategy, federation: Federation, trace_round: TraceRoun
         seed=federation.seed,
         work_frac=work_frac,
     )
-
-
-def check_blend(strategy: Strategy, cohort: Cohort, blend: Blend) -> None:
-    """Raise an error that names strategy, file and shape when a blend does not fit its cohort."""
-    active, missing = len(cohort.active), len(cohort.missing)
-    if not isinstance(blend, Blend):
-        raise _misfit(strategy, f"returned a {type(blend).__name__} and not a Blend")
-    for name, wanted, per in (
-        ("weights", active, "active client"),
-        ("stand_in", missing, "missing client"),
-        ("similarity", missing, "missing client"),
-    ):
-        shape = np.shape(getattr(blend, name))
-        if shape != (wanted,):
-            told = f"{name} has shape {list(shape)}, one number per {per} would be [{wanted}]"
-            raise _misfit(strategy, f"{told} (round {cohort.round_index})")
-    if blend.correction is not None and blend.correction.shape != cohort.params.shape:
-        told = f"correction has shape {list(blend.correction.shape)}, the parameters have {list(cohort.params.shape)}"
-        raise _misfit(strategy, f"{told} (round {cohort.round_index})")
-    if not np.isfinite(blend.weights).all():
-        raise _misfit(strategy, f"weights are not all finite (round {cohort.round_index})")
-    strangers = np.setdiff1d(blend.stand_in[blend.stand_in >= 0], cohort.active)
-    if len(strangers):
-        raise _misfit(
-            strategy, f"client {int(strangers[0])} stands in but is not active (round {cohort.round_index})"
-        )
-
-
-def _misfit(strategy: Strategy, problem: str) -> RunError:
-    return RunError(f"strategy '{strategy.label}', {where_defined(strategy)}: blend: {problem}")
 
 
 class Round:
@@ -126,8 +97,7 @@ class Round:
         self._tensors: dict[str, Tensor] = {}
         with self.watch.on("blend"):
             if len(cohort.active):
-                self.blend = strategy.blend(self._state, cohort)
-                check_blend(strategy, cohort, self.blend)
+                self.blend = blend_of(strategy, self._state, cohort)
                 if comparer is not None:
                     self._wanted = strategy.pairs(self._state, cohort)
                     comparer.begin(cohort.round_index, self._wanted, len(cohort.active))
@@ -232,7 +202,8 @@ class Round:
             if self.blend is not None:
                 scores = None if self.pair_scores is None else self.pair_scores.scores
                 feedback = Feedback(scores, self.losses, self.figures, self.learning_rate)
-                learner.strategy_state = strategy.after_round(learner.strategy_state, self.cohort, feedback)
+                after = strategy.after_round(learner.strategy_state, self.cohort, feedback)
+                learner.strategy_state = check_state(strategy, "after_round", after)
                 report = strategy.report(learner.strategy_state)
                 learner.params, learner.optimiser_state = task.training.server_optimiser.step(
                     learner.params, self.update, learner.optimiser_state, task.training.global_learning_rate

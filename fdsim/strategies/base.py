@@ -92,7 +92,8 @@ class Blend:
 
     The two must agree: `weights` are the active clients' own weights plus what `stand_in` (or `mixture`) puts on them,
     since the counterfactual measures each missing client's error by its substitute. `substituted` and `renormalised`
-    below work the weights out; where no code says what represents a client, give `mixture`.
+    below work the weights out; where no code says what represents a client, give `mixture`. Checked in every round,
+    unless there is a mixture, a correction or something stored.
     """
 
     weights: np.ndarray
@@ -131,6 +132,10 @@ class Feedback:
     """[S, n] what `Strategy.store` returned, a row per client."""
     learning_rate: float = 1.0
     """η_L of the round; an update divided by it is in the paper's units."""
+
+
+class MisfitError(ValueError):
+    """What a strategy gives does not fit its cohort; the engine adds whose it is."""
 
 
 class Strategy(Component):
@@ -236,6 +241,9 @@ def renormalised(cohort: Cohort) -> np.ndarray:
 
 def substituted(cohort: Cohort, stand_in: np.ndarray, similarity: np.ndarray) -> Blend:
     """Make the blend in which single clients, or the mean of the active, stand in for the missing."""
+    if np.shape(stand_in) != cohort.missing.shape:
+        shape, wanted = list(np.shape(stand_in)), len(cohort.missing)
+        raise MisfitError(f"stand_in has shape {shape}, one number per missing client would be [{wanted}]")
     found = stand_in >= 0
     weights = cohort.client_weight[cohort.active].astype(np.float64)
     np.add.at(

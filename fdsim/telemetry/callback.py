@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
+from inspect import getattr_static
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fdsim.errors import CallbackError
+from fdsim.errors import CallbackError, InputError
 
 if TYPE_CHECKING:
     from fdsim.scenario import Scenario
@@ -68,6 +70,45 @@ class Callback:
 
     def run_end(self, folder: Path, error: BaseException | None) -> None:
         """The run is complete, or stops early with an error (KeyboardInterrupt among them)."""
+
+
+#: The methods of a callback, one for each moment.
+MOMENTS = tuple(name for name in vars(Callback) if not name.startswith("_"))
+
+
+def refuse_deaf(callback: Any) -> None:
+    """Raise an error when a callback, or a class of them, would be told of nothing, or a moment's name is misspelt."""
+    kind = callback if isinstance(callback, type) else type(callback)
+    place = f"callbacks, {kind.__qualname__}"
+    for name in _public_methods(callback, kind):
+        meant = None if name in MOMENTS else _moment_like(name)
+        if meant is not None:
+            remedy = f"did you mean '{meant}'? A method for other uses may begin with an underscore"
+            raise InputError(place, f"'{name}' is no moment of a run, and would never be called", remedy)
+    if not any(_listens(callback, kind, moment) for moment in MOMENTS):
+        raise InputError(
+            place, "it has no method that a run would call", f"give it one of: {', '.join(MOMENTS)}"
+        )
+
+
+def _public_methods(callback: Any, kind: type) -> list[str]:
+    names = {*dir(kind), *getattr(callback, "__dict__", ())}
+    return sorted(n for n in names if n[0] != "_" and callable(getattr_static(callback, n, None)))
+
+
+def _moment_like(name: str) -> str | None:
+    """Return the moment that a name resembles: on_round_end, roundEnd, end_round, round_ends."""
+    bare = name.removeprefix("on_").removeprefix("on")
+    plain = {moment.replace("_", ""): moment for moment in MOMENTS}
+    turned = "".join(reversed(bare.lower().split("_")))
+    close = get_close_matches(bare.lower().replace("_", ""), plain, n=1, cutoff=0.85)
+    return plain.get(turned) or (plain[close[0]] if close else None)
+
+
+def _listens(callback: Any, kind: type, moment: str) -> bool:
+    """Whether a moment has a method other than the one of `Callback`, which does nothing."""
+    idle = getattr(kind, moment, None) is getattr(Callback, moment)
+    return moment in getattr(callback, "__dict__", ()) or (hasattr(callback, moment) and not idle)
 
 
 class Callbacks(Callback):

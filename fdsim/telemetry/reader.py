@@ -260,15 +260,35 @@ class Run:
 
             net = run.model("fdms")
 
-        It is built from the scenario's net, so a class of your own must be importable.
+        It is built from the scenario's net, for its data. Where one of these is a class of your own, that class is
+        imported, from the current folder or an installed package, never from the run folder.
         """
         state = self.model_state(strategy, round_index)
-        scenario = self.scenario
-        net = scenario.net.build(scenario.data.input_shape, scenario.data.classes, seed=0)
+        net = self._untrained()
         dtype = next((value.dtype for value in state.values() if value.is_floating_point()), None)
         net = net if dtype is None else net.to(dtype)
         net.load_state_dict(state)
         return net.eval()
+
+    def _untrained(self) -> torch.nn.Module:
+        """Build the net with any parameters; classes of the user's own are imported, those of net and data alone."""
+        from fdsim.catalogue import build, own_kinds
+
+        parts = {family: self.tables[family] for family in ("net", "data")}
+        own = own_kinds(list(parts.values()))
+        if not own:
+            return self.scenario.net.build(self.scenario.data.input_shape, self.scenario.data.classes, seed=0)
+        try:
+            net: Any = build("net", parts["net"])
+            data: Any = build("data", parts["data"])
+            return net.build(data.input_shape, data.classes, seed=0)  # type: ignore[no-any-return]
+        except (ValueError, ImportError) as error:
+            problem = getattr(error, "problem", error)
+            raise RunFolderError(
+                str(self.path),
+                f"the model needs {' and '.join(repr(kind) for kind in own)}, which cannot be used: {problem}",
+                "work in the folder of its file, or install it; `model_state` gives the parameters without it",
+            ) from error
 
     def model_state(
         self, strategy: str | None = None, round_index: int | None = None

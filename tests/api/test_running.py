@@ -271,6 +271,69 @@ def test_models_are_kept_every_so_many_rounds_and_checked(run: fdsim.Run, tmp_pa
         copied.model("full")
 
 
+OWN_PARTS = """
+import numpy as np
+import torch
+from typing import ClassVar
+import fdsim
+from fdsim.data.datasets import Examples
+
+
+class Dots(fdsim.DataSource):
+    input_shape: ClassVar[tuple[int, ...]] = (2,)
+    classes: ClassVar[int] = 2
+
+    def load(self):
+        inputs = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
+        labels = (inputs[:, 0] > 0).astype(np.int64)
+        return Examples(inputs[:40], labels[:40], inputs[40:], labels[40:], classes=2)
+
+
+class Line(fdsim.Net):
+    bias: bool = True
+
+    def module(self, input_shape, classes):
+        size = int(np.prod(input_shape))
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(size, classes, self.bias))
+"""
+
+
+@pytest.mark.parametrize(
+    ("data", "net", "features"),
+    [
+        ({"kind": "own_parts:Dots"}, {"kind": "mlp", "hidden": [3]}, (2,)),
+        ({"kind": "digits"}, {"kind": "own_parts:Line", "bias": False}, (1, 8, 8)),
+        ({"kind": "own_parts:Dots"}, {"kind": "own_parts:Line"}, (2,)),
+    ],
+)
+def test_a_model_of_ones_own_data_or_net_is_built(
+    data: dict[str, Any],
+    net: dict[str, Any],
+    features: tuple[int, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "own_parts.py").write_text(OWN_PARTS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_parts", raising=False)
+    people = {"kind": "fixed_ratio", "clients": 4, "alpha": 0.5}
+    scenario = {"name": "own", "rounds": 1, "data": data, "net": net, "participation": people}
+    made = fdsim.run(
+        {**scenario, "training": {"local_steps": 1}, "strategies": ["dropout"]},
+        tmp_path / "run",
+        progress=False,
+    )
+    model = made.model()
+    state = made.model_state()
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert len(model(torch.zeros(3, *features))) == 3
+    # The class is gone but for a copy in the run folder, from which nothing is imported.
+    (tmp_path / "own_parts.py").rename(made.path / "own_parts.py")
+    monkeypatch.delitem(sys.modules, "own_parts", raising=False)
+    with pytest.raises(RunFolderError, match=r"'own_parts:\w+'.*no module called 'own_parts'.*work in the"):
+        fdsim.open_run(made.path).model()
+
+
 def test_a_study_runs_from_python(tmp_path: Path) -> None:
     base = fdsim.load_scenario({**SMALL, "rounds": 2}).as_toml()
     (tmp_path / "small.toml").write_text(base)

@@ -124,7 +124,7 @@ kind = "own_mistakes:Mine"
 MINE = """
 import numpy as np
 from fdsim import Blend, Strategy
-from fdsim.strategies.base import MEAN, renormalised
+from fdsim.strategies.base import LEFT_OUT, MEAN, ZERO, renormalised, substituted
 
 class Mine(Strategy):
     def start(self, federation):
@@ -205,6 +205,20 @@ def test_a_state_that_goes_wrong_later_is_told_after_its_first_round(
         ("Blend(renormalised(cohort), cohort.missing, none * 0.0)", r"client \d stands in but is not active"),
         ("Blend(renormalised(cohort) * np.nan, none, none * 0.0)", "weights are not all finite"),
         ("renormalised(cohort)", "returned a ndarray and not a Blend"),
+        (
+            "Blend(np.ones(len(cohort.active)), none, none * 0.0)",
+            "weights sum to 6, with these stand-ins to 1 .*round 0",
+        ),
+        (
+            "Blend(renormalised(cohort), none * 0 + cohort.active[0], none * 0.0)",
+            r"client \d has weight 0\.\d+, its own and those it stands in for make 0\.",
+        ),
+        ("Blend(renormalised(cohort), none * 0 + ZERO, none * 0.0)", "weights sum to 1, with .* to 0.5"),
+        (
+            "Blend(cohort.client_weight[cohort.active], none * 0 + LEFT_OUT, none * 0.0)",
+            "weights sum to 0.5, with these stand-ins to 1",
+        ),
+        ("substituted(cohort, none[:1], none[:1] * 0.0)", r"stand_in has shape \[1\], .* \[3\]"),
     ],
 )
 def test_a_blend_that_does_not_fit_names_strategy_file_and_shape(
@@ -212,6 +226,33 @@ def test_a_blend_that_does_not_fit_names_strategy_file_and_shape(
 ) -> None:
     with pytest.raises(RunError, match=rf"strategy 'Mine', Mine in .*own_mistakes\.py: blend: {told}"):
         _run_own(tmp_path, monkeypatch, blend=blend)
+
+
+@pytest.mark.parametrize("hook", ["start", "after_round"])
+def test_a_forgotten_return_names_class_and_hook(
+    hook: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"after" if hook == "after_round" else "start": "None"}
+    told = rf"Mine in .*own_mistakes\.py: {hook}: returned a NoneType and not a dict\. Return the state"
+    with pytest.raises(RunError, match=told):
+        _run_own(tmp_path, monkeypatch, **given)
+
+
+@pytest.mark.parametrize(
+    "blend",
+    [
+        # The others' average, by weights of one's own.
+        "Blend(np.eye(len(cohort.active))[0], none * 0 + LEFT_OUT, none * 0.0)",
+        # No code says it: a mixture does, and nothing needs to be stored.
+        "Blend(np.ones(len(cohort.active)), none, none * 0.0, "
+        "mixture=np.zeros((len(none), len(cohort.active) + 1)))",
+        "Blend(renormalised(cohort) * 0.5, none, none * 0.0, cohort.params * 0)",
+    ],
+)
+def test_weights_are_free_where_stand_ins_do_not_determine_them(
+    blend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(_run_own(tmp_path, monkeypatch, blend=blend)) == 6
 
 
 def test_random_numbers_repeat_by_seed_round_and_name() -> None:

@@ -8,10 +8,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from fdsim.errors import CallbackError
+from fdsim.api.running import _listening
+from fdsim.errors import CallbackError, InputError
 from fdsim.pipeline import RunChoices, run_scenario
 from fdsim.scenario import Scenario, load_scenario
-from fdsim.telemetry.callback import Callback
+from fdsim.telemetry.callback import MOMENTS, Callback, refuse_deaf
 from fdsim.telemetry.reader import open_run
 
 QUICKSTART = Path(__file__).resolve().parents[2] / "scenarios/quickstart.toml"
@@ -128,3 +129,41 @@ def test_an_end_that_raises_does_not_hide_why_the_run_stopped(tmp_path: Path) ->
         run_scenario(small(), tmp_path / "run", callbacks=[BadEnd(), diary])
     assert any("BadEnd.run_end: OSError: cannot close" in note for note in caught.value.__notes__)
     assert diary.lines[-1] == "run ends: CallbackError"
+
+
+def test_objects_classes_and_names_are_callbacks() -> None:
+    own = _listening([Falls(), Falls, "tests.telemetry.test_callback:Diary"])
+    assert [type(one).__name__ for one in own] == ["Falls", "Falls", "Diary"]
+    with pytest.raises(InputError, match="give a list of callbacks"):
+        _listening("tests.telemetry.test_callback:Diary")
+    with pytest.raises(InputError, match=r"there is no '.*:Diray'"):
+        _listening(["tests.telemetry.test_callback:Diray"])
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("on_round_end", "round_end"),
+        ("round_ends", "round_end"),
+        ("end_round", "round_end"),
+        ("onRunEnd", "run_end"),
+        ("strategy_beginn", "strategy_begin"),
+    ],
+)
+@pytest.mark.parametrize("base", [Callback, Falls])
+def test_a_misspelt_moment_is_refused(base: type, name: str, meant: str) -> None:
+    kind = type("Typo", (base,), {name: lambda self, *about: None})
+    for given in (kind, kind()):
+        with pytest.raises(InputError, match=f"Typo: '{name}' is no moment.*did you mean '{meant}'"):
+            refuse_deaf(given)
+
+
+def test_what_hears_nothing_is_refused_with_the_moments() -> None:
+    for deaf in (object(), print, type("Idle", (Callback,), {"helper": lambda self: None})()):
+        with pytest.raises(InputError, match=f"no method that a run would call.*{', '.join(MOMENTS)}"):
+            refuse_deaf(deaf)
+
+
+def test_methods_for_other_uses_are_left_alone() -> None:
+    nothing = lambda self, *about: None  # noqa: E731
+    refuse_deaf(type("Both", (Falls,), {"on_epoch_end": nothing, "plot": nothing, "_round_ends": nothing})())
