@@ -10,8 +10,10 @@ from fdsim.catalogue.component import (
     each_kind,
     find,
     first_line,
+    is_own,
     kind_of,
     merge,
+    source_of,
 )
 from fdsim.catalogue.menu import BASES, MENU, nearest
 from fdsim.catalogue.own_code import (
@@ -39,6 +41,7 @@ __all__ = [
     "find",
     "first_line",
     "import_also_from",
+    "is_own",
     "kind_of",
     "merge",
     "nearest",
@@ -48,4 +51,5 @@ __all__ = [
     "own_folders",
     "own_kinds",
     "own_module",
+    "source_of",
 ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
@@ -119,6 +120,17 @@ def kind_of(component: type[Component]) -> str:
     path = f"{component.__module__}:{component.__qualname__}"
     names = MENU.get(getattr(component, "family", ""), {})
     return next((name for name, target in names.items() if target == path), path)
+
+
+def is_own(component: Component) -> bool:
+    """Whether a component is of a class of the user's own that is imported."""
+    return not type(component).__module__.startswith("fdsim.")
+
+
+def source_of(component: Component) -> str:
+    """Return the file that defines a component's class, for errors."""
+    module = sys.modules.get(type(component).__module__)
+    return str(getattr(module, "__file__", None) or type(component).__module__)
 
 
 @cache
