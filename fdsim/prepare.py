@@ -116,7 +116,7 @@ def check_own_models(scenario: Scenario) -> None:
         from fdsim.testing import check_own
 
         for place, part in reversed(own.values()):
-            check_own(part, place)
+            check_own(part, place, scenario.clients)
 
 
 def refuse_impossible(prepared: Prepared, memory_bytes: float) -> None:

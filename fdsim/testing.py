@@ -12,13 +12,12 @@ Each check raises `ContractError`, which says what was promised and what was fou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
-from fdsim.catalogue import Component, source_of
+from fdsim.catalogue import Component, named
 from fdsim.devices.models.battery import Battery, Flow
 from fdsim.devices.models.compute import Compute
 from fdsim.devices.models.connectivity import Connectivity
@@ -26,7 +25,8 @@ from fdsim.devices.models.habits import Habits, Owner
 from fdsim.devices.models.selection import Selection
 from fdsim.devices.models.spells import Switch
 from fdsim.devices.models.usage import Usage
-from fdsim.errors import ContractError, ScenarioError
+from fdsim.errors import ContractError as ContractError
+from fdsim.errors import ScenarioError
 from fdsim.participation.base import Participation, ParticipationSetting
 from fdsim.rng import stream
 from fdsim.trace import NONE, Network, Outcome, Phase
@@ -146,24 +146,17 @@ def check_compute(compute: Compute) -> None:
         hot_s, last = hot_s + steady_s, pace
 
 
-def check_selection(selection: Selection) -> None:
-    """Check that only candidates are selected, each once, ascending."""
-    for clients in (1, 7, 100):
-        target = selection.target(clients)
-        _must(0 < target <= clients, f"the target of {clients} clients lies in 1..{clients}", target)
-        candidates = np.arange(0, 2 * clients, 2)
-        selected = selection.select(candidates, target, stream(7, "contract"))
-        _must(len(np.unique(selected)) == len(selected), "no client is selected twice")
-        _must(bool(np.isin(selected, candidates).all()), "only candidates are selected")
-        _must(bool((np.diff(selected) > 0).all()), "the selected clients ascend")
-        _must(
-            len(selection.select(candidates[:0], 0, stream(7, "contract"))) == 0,
-            "of no candidates, none is selected",
-        )
+def check_selection(selection: Selection, clients: Sequence[int] = (1, 7, 100)) -> None:
+    """Check that the target lies in 1..K, and that at most as many as wanted are selected, candidates only, each once."""
+    for count in clients:
+        target, everybody = selection.target_of(count), np.arange(count)
+        for candidates in (everybody, everybody[::2], everybody[:0]):
+            for wanted in (target, math.ceil(1.3 * target)):
+                selection.selected_from(candidates, min(wanted, len(candidates)), stream(7, "contract"))
 
 
 #: Family → the check of its contract that a run makes of a class of the user's own.
-CHECKS: dict[str, Callable[[Any], None]] = {
+CHECKS: dict[str, Callable[..., None]] = {
     "battery": check_battery,
     "connectivity": check_connectivity,
     "usage": check_usage,
@@ -172,15 +165,17 @@ CHECKS: dict[str, Callable[[Any], None]] = {
 }
 
 
-def check_own(component: Component, place: str) -> None:
+def check_own(component: Component, place: str, clients: int) -> None:
     """Check a device model or selection of the user's own; the error names its place, class and file."""
     check = CHECKS[component.family]
+    sizes = [[clients]] if component.family == "selection" else []
     try:
-        check(component)
+        check(component, *sizes)
     except ContractError as error:
+        problem = str(error).removeprefix(f"{named(component)}: ")
         raise ScenarioError(
             place,
-            f"'{component.kind}' ({source_of(component)}) does not keep the contract of a {component.family}: {error}",
+            f"{named(component)} does not keep the contract of a {component.family}: {problem}",
             f"fdsim.testing.{check.__name__} is the check, for tests of your own",
         ) from None
 

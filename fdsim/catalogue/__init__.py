@@ -13,7 +13,7 @@ from fdsim.catalogue.component import (
     is_own,
     kind_of,
     merge,
-    source_of,
+    named,
 )
 from fdsim.catalogue.menu import BASES, MENU, nearest
 from fdsim.catalogue.own_code import (
@@ -44,6 +44,7 @@ __all__ = [
     "is_own",
     "kind_of",
     "merge",
+    "named",
     "nearest",
     "own_code",
     "own_code_left",
@@ -51,5 +52,4 @@ __all__ = [
     "own_folders",
     "own_kinds",
     "own_module",
-    "source_of",
 ]

@@ -127,10 +127,10 @@ def is_own(component: Component) -> bool:
     return not type(component).__module__.startswith("fdsim.")
 
 
-def source_of(component: Component) -> str:
-    """Return the file that defines a component's class, for errors."""
-    module = sys.modules.get(type(component).__module__)
-    return str(getattr(module, "__file__", None) or type(component).__module__)
+def named(component: Component) -> str:
+    """Return a component's kind and the file that defines its class, for errors."""
+    module = type(component).__module__
+    return f"'{component.kind}' ({getattr(sys.modules.get(module), '__file__', None) or module})"
 
 
 @cache
