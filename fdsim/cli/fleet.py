@@ -51,6 +51,7 @@ def fit(
     """Fit a profile to half of the phones of a log, and report how good it is on the other half."""
     from fdsim.devices.config.profiles import profile
     from fdsim.devices.fitting.calibrate import Plan
+    from fdsim.devices.fitting.fit import CHOSEN
     from fdsim.devices.fitting.fit import fit as fit_profile
     from fdsim.devices.fitting.profile_file import profile_text
     from fdsim.errors import ScenarioError
@@ -68,7 +69,9 @@ def fit(
         phones, str(trace), like=like, seed=seed, plan=Plan(devices=devices, turns=turns), on_turn=_tell
     )
     about = f"Fitted to {found.fitted_to} of the {len(phones)} devices of {trace.name}"
-    write_whole(out, profile_text(found.profile, about, source=f"fitted to {trace.name} [D]").encode())
+    write_whole(
+        out, profile_text(found.profile, about, source=f"fitted to {trace.name} [D]", chosen=CHOSEN).encode()
+    )
     title = f"{out.name}, on {len(found.test)} phones of {trace.name} that it was not fitted to"
     _report(title, found.rows, (found.test, found.simulated), out, page)
     typer.echo(f'{out}: use it with [[fleet]] profile = "{out}"')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 
 from fdsim.cli.fleet import app
 from fdsim.devices.config.fleet import DeviceGroup
-from fdsim.devices.config.profiles import profile
+from fdsim.devices.config.profiles import profile, sources
 from fdsim.devices.fitting.calibrate import Plan
 from fdsim.devices.fitting.estimate import halves
 from fdsim.devices.fitting.fit import fit
@@ -124,9 +125,24 @@ def test_fit_writes_a_profile_that_a_fleet_can_name(tmp_path: Path) -> None:
     )
     assert "<svg" in page.read_text()
     assert profile(str(out))["usage"]["kind"] == "habits"
+    assert sources(str(out))["battery"] == "fitted to log.parquet [D]"
+    assert sources(str(out))["low_soc"].endswith("not from the log [E]")
     group = DeviceGroup.model_validate({"profile": str(out), "count": 2})
     assert len(fleet_log(group, 1, days=1)) == 2
     with pytest.raises(ScenarioError, match="already exists"):
         CliRunner().invoke(app, ["fit", str(trace), "--out", str(out)], catch_exceptions=False)
     with pytest.raises(ScenarioError, match="no file"):
         profile(str(tmp_path / "none.toml"))
+
+
+def test_without_battery_readings_the_battery_is_that_of_like(tmp_path: Path) -> None:
+    logs = fleet_log(DeviceGroup.model_validate({"profile": "flash2020", "count": 24}), 5, days=2)
+    trace, out = tmp_path / "log.parquet", tmp_path / "mine.toml"
+    write_availability(trace, [replace(log, levels=np.empty((0, 2))) for log in logs], "test")
+    small = ["--like", "midrange_phone", "--turns", "1", "--devices", "10"]
+    result = CliRunner().invoke(app, ["fit", str(trace), "--out", str(out), *small], catch_exceptions=False)
+    assert result.exit_code == 0
+    for key in ("low_soc", "initial_soc", "battery"):
+        assert profile(str(out))[key] == profile("midrange_phone")[key]
+        assert sources(str(out)).get(key) == sources("midrange_phone").get(key)
+    assert sources(str(out))["usage"] == "fitted to log.parquet [D]"
