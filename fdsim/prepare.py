@@ -91,6 +91,8 @@ def divide(scenario: Scenario) -> Divided:
 def prepare(scenario: Scenario) -> Prepared:
     """Divide the data among the clients and compute what a local round costs each of them."""
     check_own_models(scenario)
+    if scenario.participation is not None:
+        scenario.participation.check_rounds(scenario.rounds)
     divided = divide(scenario)
     cost = scenario.net.cost(scenario.data.input_shape, scenario.data.classes)
     model_bytes = cost.parameters * _BYTES_PER_PARAMETER
