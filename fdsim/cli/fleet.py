@@ -49,7 +49,6 @@ def fit(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing profile.")] = False,
 ) -> None:
     """Fit a profile to half of the phones of a log, and report how good it is on the other half."""
-    from fdsim.devices.config.profiles import profile
     from fdsim.devices.fitting.calibrate import Plan
     from fdsim.devices.fitting.fit import CHOSEN
     from fdsim.devices.fitting.fit import fit as fit_profile
@@ -63,7 +62,7 @@ def fit(
         )
     if out.exists() and not force:
         raise ScenarioError("--out", f"'{out}' already exists", "choose another name, or give --force")
-    profile(like)
+    _known(like, "--like")
     phones = _read(trace, silent_screen_s)
     found = fit_profile(
         phones, str(trace), like=like, seed=seed, plan=Plan(devices=devices, turns=turns), on_turn=_tell
@@ -92,12 +91,11 @@ def check(
     page: Page = None,
 ) -> None:
     """Compare a profile with all phones of a log, statistic by statistic."""
-    from fdsim.devices.config.profiles import profile as look_up
     from fdsim.devices.fitting.estimate import check_phones
     from fdsim.devices.fitting.fit import compare, is_available_only
     from fdsim.devices.fitting.statistics import record
 
-    look_up(profile)
+    _known(profile, "PROFILE")
     phones = _read(trace, silent_screen_s)
     check_phones(phones, str(trace))
     real = [record(phone) for phone in phones]
@@ -111,6 +109,32 @@ def check(
     _report(f"{profile}, on the {len(real)} phones of {trace.name}", rows, (real, fleets[0]), out, page)
 
 
+def _known(profile: str, place: str) -> None:
+    """Refuse a profile that does not exist, by the place where it was given."""
+    from fdsim.devices.config.profiles import profile as look_up
+    from fdsim.errors import ScenarioError
+
+    try:
+        look_up(profile)
+    except ScenarioError as error:
+        remedy = error.remedy or "`fdsim list profiles` shows all; a file of your own ends in .toml"
+        raise ScenarioError(place, error.problem, remedy) from None
+
+
+def _refuse_other_files(trace: Path) -> None:
+    """Refuse files of fdsim that are no logs of phones."""
+    from fdsim.errors import TraceError
+    from fdsim.trace.file import is_trace
+
+    remedy = (
+        "`fdsim trace import flash|fedscale|csv FILE --out F.parquet` makes a log of what phones recorded"
+    )
+    if trace.suffix == ".toml":
+        raise TraceError(str(trace), "a TOML file (a scenario or a profile), not an availability log", remedy)
+    if is_trace(trace):
+        raise TraceError(str(trace), "a trace of rounds, not an availability log", remedy)
+
+
 def _read(trace: Path, silent_screen_s: float) -> list[Observed]:
     from fdsim.errors import TraceError
     from fdsim.trace.availability import is_availability, read_availability
@@ -120,7 +144,8 @@ def _read(trace: Path, silent_screen_s: float) -> list[Observed]:
 
     if not trace.is_file():
         raise TraceError(str(trace), "there is no such file")
-    if is_availability(trace):
+    _refuse_other_files(trace)
+    if is_availability(trace) or trace.suffix == ".parquet":
         return read_availability(trace)
     if trace.suffix == ".csv":
         return read_interval_csv(trace)

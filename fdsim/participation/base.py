@@ -38,7 +38,7 @@ class Participation(Component):
         """The number of clients K."""
         return self.clients
 
-    def check_rounds(self, rounds: int) -> None:  # noqa: B027 (most sources have no end)
+    def check_rounds(self, rounds: int) -> None:
         """Raise an error if the source cannot give so many rounds."""
 
     @abstractmethod
