@@ -49,6 +49,10 @@ class DataError(InputError):
     """A data set is missing, or cannot be partitioned as requested."""
 
 
+class ContractError(FdsimError):
+    """A component does not keep what its family promises."""
+
+
 class RunFolderError(InputError):
     """A run folder is not what the command needs it to be."""
 

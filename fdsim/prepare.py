@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fdsim.catalogue import is_own
 from fdsim.data.coupling import assign
 from fdsim.data.memory import refuse_beyond
 from fdsim.errors import DataError
@@ -89,6 +90,9 @@ def divide(scenario: Scenario) -> Divided:
 
 def prepare(scenario: Scenario) -> Prepared:
     """Divide the data among the clients and compute what a local round costs each of them."""
+    check_own_models(scenario)
+    if scenario.participation is not None:
+        scenario.participation.check_rounds(scenario.rounds)
     divided = divide(scenario)
     cost = scenario.net.cost(scenario.data.input_shape, scenario.data.classes)
     model_bytes = cost.parameters * _BYTES_PER_PARAMETER
@@ -98,6 +102,23 @@ def prepare(scenario: Scenario) -> Prepared:
         scenario=scenario,
         workload=Workload(cost, scenario.training.samples_per_round(counts), model_bytes, model_bytes),
     )
+
+
+def check_own_models(scenario: Scenario) -> None:
+    """Refuse device models and selections of the user's own that break their contract, which could hang a run."""
+    placed = [
+        (f"fleet[{index}].{family}", getattr(group, family))
+        for index, group in enumerate(scenario.fleet)
+        for family in ("battery", "connectivity", "usage", "compute")
+    ]
+    if scenario.fleet:
+        placed.append(("server.selection", scenario.server.selection))
+    own = {part.model_dump_json(): (place, part) for place, part in reversed(placed) if is_own(part)}
+    if own:
+        from fdsim.testing import check_own
+
+        for place, part in reversed(own.values()):
+            check_own(part, place, scenario.clients)
 
 
 def refuse_impossible(prepared: Prepared, memory_bytes: float) -> None:

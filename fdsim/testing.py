@@ -12,11 +12,12 @@ Each check raises `ContractError`, which says what was promised and what was fou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
 import numpy as np
 
+from fdsim.catalogue import Component, named
 from fdsim.devices.models.battery import Battery, Flow
 from fdsim.devices.models.compute import Compute
 from fdsim.devices.models.connectivity import Connectivity
@@ -24,7 +25,8 @@ from fdsim.devices.models.habits import Habits, Owner
 from fdsim.devices.models.selection import Selection
 from fdsim.devices.models.spells import Switch
 from fdsim.devices.models.usage import Usage
-from fdsim.errors import FdsimError
+from fdsim.errors import ContractError as ContractError
+from fdsim.errors import ScenarioError
 from fdsim.participation.base import Participation, ParticipationSetting
 from fdsim.rng import stream
 from fdsim.trace import NONE, Network, Outcome, Phase
@@ -33,13 +35,13 @@ from fdsim.workload import NetCost
 _SPELLS = 200
 
 
-class ContractError(FdsimError):
-    """A component does not keep what its family promises."""
-
-
 def _must(kept: bool, promise: str, found: object = "") -> None:
     if not kept:
         raise ContractError(promise + (f", but: {found}" if found != "" else ""))
+
+
+def _is_number(answer: object) -> bool:
+    return isinstance(answer, int | float | np.number) and not isinstance(answer, bool)
 
 
 def _same_twice(draw: Callable[[np.random.Generator], Iterable[object]], what: str) -> None:
@@ -50,6 +52,7 @@ def _same_twice(draw: Callable[[np.random.Generator], Iterable[object]], what: s
 def check_battery(battery: Battery) -> None:
     """Check that the charge stays between empty and full, moves the right way, and meets a level when `time_to_level` says."""
     full_j = battery.full_j(0.0)
+    _must(_is_number(full_j), "full_j returns a number", full_j)
     _must(0.0 < full_j < math.inf, "full_j is positive and finite", full_j)
     _must(battery.full_j(100.0 * full_j) <= full_j, "a battery does not grow with age")
     for plugged in (False, True):
@@ -64,6 +67,7 @@ def _check_flow(battery: Battery, charge_j: float, flow: Flow) -> None:
     last_j = charge_j
     for time_s in (0.0, 1.0, 60.0, 3_600.0, 86_400.0):
         after_j = battery.after(charge_j, time_s, flow)
+        _must(_is_number(after_j), "after returns a number", f"{where}: {after_j!r}")
         _must(0.0 <= after_j <= flow.full_j * (1 + 1e-12), "the charge stays between empty and full", where)
         _must(time_s > 0 or after_j == charge_j, "no time changes nothing", where)
         if not flow.plugged:
@@ -74,7 +78,8 @@ def _check_flow(battery: Battery, charge_j: float, flow: Flow) -> None:
     for level in (0.0, 0.15, 0.5, 0.85, 1.0):
         level_j = level * flow.full_j
         time_s = battery.time_to_level(charge_j, level_j, flow)
-        _must(time_s >= 0.0, "time_to_level is not negative", where)
+        _must(_is_number(time_s), "time_to_level returns a number", f"{where}: {time_s!r}")
+        _must(time_s >= 0.0, "time_to_level is not negative", f"{where}: {time_s}")
         if time_s < 1e8:
             found_j = battery.after(charge_j, time_s, flow)
             close = math.isclose(found_j, level_j, rel_tol=1e-6, abs_tol=1e-6 * flow.full_j)
@@ -141,20 +146,38 @@ def check_compute(compute: Compute) -> None:
         hot_s, last = hot_s + steady_s, pace
 
 
-def check_selection(selection: Selection) -> None:
-    """Check that only candidates are selected, each once, ascending."""
-    for clients in (1, 7, 100):
-        target = selection.target(clients)
-        _must(0 < target <= clients, f"the target of {clients} clients lies in 1..{clients}", target)
-        candidates = np.arange(0, 2 * clients, 2)
-        selected = selection.select(candidates, target, stream(7, "contract"))
-        _must(len(np.unique(selected)) == len(selected), "no client is selected twice")
-        _must(bool(np.isin(selected, candidates).all()), "only candidates are selected")
-        _must(bool((np.diff(selected) > 0).all()), "the selected clients ascend")
-        _must(
-            len(selection.select(candidates[:0], 0, stream(7, "contract"))) == 0,
-            "of no candidates, none is selected",
-        )
+def check_selection(selection: Selection, clients: Sequence[int] = (1, 7, 100)) -> None:
+    """Check that the target lies in 1..K, and that at most as many as wanted are selected, candidates only, each once."""
+    for count in clients:
+        target, everybody = selection.target_of(count), np.arange(count)
+        for candidates in (everybody, everybody[::2], everybody[:0]):
+            for wanted in (target, math.ceil(1.3 * target)):
+                selection.selected_from(candidates, min(wanted, len(candidates)), stream(7, "contract"))
+
+
+#: Family → the check of its contract that a run makes of a class of the user's own.
+CHECKS: dict[str, Callable[..., None]] = {
+    "battery": check_battery,
+    "connectivity": check_connectivity,
+    "usage": check_usage,
+    "compute": check_compute,
+    "selection": check_selection,
+}
+
+
+def check_own(component: Component, place: str, clients: int) -> None:
+    """Check a device model or selection of the user's own; the error names its place, class and file."""
+    check = CHECKS[component.family]
+    sizes = [[clients]] if component.family == "selection" else []
+    try:
+        check(component, *sizes)
+    except ContractError as error:
+        problem = str(error).removeprefix(f"{named(component)}: ")
+        raise ScenarioError(
+            place,
+            f"{named(component)} does not keep the contract of a {component.family}: {problem}",
+            f"fdsim.testing.{check.__name__} is the check, for tests of your own",
+        ) from None
 
 
 def check_participation(source: Participation, rounds: int = 5) -> None:

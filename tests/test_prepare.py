@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fdsim.errors import ScenarioError
+from fdsim.errors import ScenarioError, TraceError
 from fdsim.prepare import prepare, refuse_impossible
 from fdsim.scenario import parse_scenario
+from fdsim.trace import Cause, plain_round, write_trace
 
 TABLES: dict[str, Any] = {
     "name": "weights",
@@ -50,3 +52,13 @@ def test_what_no_machine_of_a_gigabyte_can_hold_is_refused(
         return
     with pytest.raises(ScenarioError, match=rf"{place}: .*would take .* [GT]B, and there are 1 GB"):
         refuse_impossible(prepared, 1e9)
+
+
+def test_a_trace_with_too_few_rounds_is_refused_before_the_run(tmp_path: Path) -> None:
+    path = tmp_path / "short.parquet"
+    write_trace(path, [plain_round(0, np.ones(6, dtype=bool), 60.0, Cause.scripted)])
+    training = {"local_steps": 1}
+    tables = {**TABLES, "training": training, "participation": {"kind": "trace", "path": str(path)}}
+    prepare(parse_scenario(tables))
+    with pytest.raises(TraceError, match=r"short\.parquet: has 1 rounds, and 2 are wanted. set rounds = 1"):
+        prepare(parse_scenario({**tables, "rounds": 2}))

@@ -10,8 +10,10 @@ from fdsim.catalogue.component import (
     each_kind,
     find,
     first_line,
+    is_own,
     kind_of,
     merge,
+    named,
 )
 from fdsim.catalogue.menu import BASES, MENU, nearest
 from fdsim.catalogue.own_code import (
@@ -39,8 +41,10 @@ __all__ = [
     "find",
     "first_line",
     "import_also_from",
+    "is_own",
     "kind_of",
     "merge",
+    "named",
     "nearest",
     "own_code",
     "own_code_left",

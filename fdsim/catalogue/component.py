@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
@@ -119,6 +120,17 @@ def kind_of(component: type[Component]) -> str:
     path = f"{component.__module__}:{component.__qualname__}"
     names = MENU.get(getattr(component, "family", ""), {})
     return next((name for name, target in names.items() if target == path), path)
+
+
+def is_own(component: Component) -> bool:
+    """Whether a component is of a class of the user's own that is imported."""
+    return not type(component).__module__.startswith("fdsim.")
+
+
+def named(component: Component) -> str:
+    """Return a component's kind and the file that defines its class, for errors."""
+    module = type(component).__module__
+    return f"'{component.kind}' ({getattr(sys.modules.get(module), '__file__', None) or module})"
 
 
 @cache

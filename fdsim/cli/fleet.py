@@ -49,8 +49,8 @@ def fit(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing profile.")] = False,
 ) -> None:
     """Fit a profile to half of the phones of a log, and report how good it is on the other half."""
-    from fdsim.devices.config.profiles import profile
     from fdsim.devices.fitting.calibrate import Plan
+    from fdsim.devices.fitting.fit import CHOSEN
     from fdsim.devices.fitting.fit import fit as fit_profile
     from fdsim.devices.fitting.profile_file import profile_text
     from fdsim.errors import ScenarioError
@@ -62,13 +62,15 @@ def fit(
         )
     if out.exists() and not force:
         raise ScenarioError("--out", f"'{out}' already exists", "choose another name, or give --force")
-    profile(like)
+    _known(like, "--like")
     phones = _read(trace, silent_screen_s)
     found = fit_profile(
         phones, str(trace), like=like, seed=seed, plan=Plan(devices=devices, turns=turns), on_turn=_tell
     )
     about = f"Fitted to {found.fitted_to} of the {len(phones)} devices of {trace.name}"
-    write_whole(out, profile_text(found.profile, about, source=f"fitted to {trace.name} [D]").encode())
+    write_whole(
+        out, profile_text(found.profile, about, source=f"fitted to {trace.name} [D]", chosen=CHOSEN).encode()
+    )
     title = f"{out.name}, on {len(found.test)} phones of {trace.name} that it was not fitted to"
     _report(title, found.rows, (found.test, found.simulated), out, page)
     typer.echo(f'{out}: use it with [[fleet]] profile = "{out}"')
@@ -89,12 +91,11 @@ def check(
     page: Page = None,
 ) -> None:
     """Compare a profile with all phones of a log, statistic by statistic."""
-    from fdsim.devices.config.profiles import profile as look_up
     from fdsim.devices.fitting.estimate import check_phones
     from fdsim.devices.fitting.fit import compare, is_available_only
     from fdsim.devices.fitting.statistics import record
 
-    look_up(profile)
+    _known(profile, "PROFILE")
     phones = _read(trace, silent_screen_s)
     check_phones(phones, str(trace))
     real = [record(phone) for phone in phones]
@@ -108,6 +109,32 @@ def check(
     _report(f"{profile}, on the {len(real)} phones of {trace.name}", rows, (real, fleets[0]), out, page)
 
 
+def _known(profile: str, place: str) -> None:
+    """Refuse a profile that does not exist, by the place where it was given."""
+    from fdsim.devices.config.profiles import profile as look_up
+    from fdsim.errors import ScenarioError
+
+    try:
+        look_up(profile)
+    except ScenarioError as error:
+        remedy = error.remedy or "`fdsim list profiles` shows all; a file of your own ends in .toml"
+        raise ScenarioError(place, error.problem, remedy) from None
+
+
+def _refuse_other_files(trace: Path) -> None:
+    """Refuse files of fdsim that are no logs of phones."""
+    from fdsim.errors import TraceError
+    from fdsim.trace.file import is_trace
+
+    remedy = (
+        "`fdsim trace import flash|fedscale|csv FILE --out F.parquet` makes a log of what phones recorded"
+    )
+    if trace.suffix == ".toml":
+        raise TraceError(str(trace), "a TOML file (a scenario or a profile), not an availability log", remedy)
+    if is_trace(trace):
+        raise TraceError(str(trace), "a trace of rounds, not an availability log", remedy)
+
+
 def _read(trace: Path, silent_screen_s: float) -> list[Observed]:
     from fdsim.errors import TraceError
     from fdsim.trace.availability import is_availability, read_availability
@@ -117,7 +144,8 @@ def _read(trace: Path, silent_screen_s: float) -> list[Observed]:
 
     if not trace.is_file():
         raise TraceError(str(trace), "there is no such file")
-    if is_availability(trace):
+    _refuse_other_files(trace)
+    if is_availability(trace) or trace.suffix == ".parquet":
         return read_availability(trace)
     if trace.suffix == ".csv":
         return read_interval_csv(trace)

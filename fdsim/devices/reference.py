@@ -356,11 +356,11 @@ class Server:
         devices, selection = self.devices, self.config.server.selection
         if selection.pool == "eligible":
             devices = [device for device in devices if device.obstacle(Phase.check_in) is None]
-        target = selection.target(len(self.devices))
+        target = selection.target_of(len(self.devices))
         wanted = min(len(devices), math.ceil(target * self.config.server.over_selection - 1e-9))
         pool = np.array([device.client for device in devices], dtype=np.int64)
         rng = stream(self.config.seed, "selection", round_index)
-        return [int(client) for client in selection.select(pool, wanted, rng)]
+        return [int(client) for client in selection.selected_from(pool, wanted, rng)]
 
     def run_round(self, round_index: int) -> Generator[simpy.Event, Any, TraceRound]:
         """Select devices, let them do their local rounds, and close when all, or enough, have reported."""
@@ -369,7 +369,7 @@ class Server:
         planned_s = config.start_hour * HOUR_S + round_index * config.round_interval_s
         yield env.at(max(planned_s, env.now), Turn.server)
         start_s, selected, closed = env.now, self.select(round_index), env.event()
-        target = min(config.selection.target(len(self.devices)), len(selected))
+        target = min(config.selection.target_of(len(self.devices)), len(selected))
         wanted = target if config.over_selection > 1.0 else len(selected)
         rounds = {c: env.process(LocalRound(self.devices[c], self, closed).run()) for c in selected}
         running, reports = list(rounds.values()), 0

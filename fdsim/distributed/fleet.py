@@ -61,7 +61,7 @@ def simulate_spread(
     """
     asked = (spread.workers or 1) > 1
     reason = shared(config)
-    target = min(config.devices, config.server.selection.target(config.devices))
+    target = config.server.selection.target_of(config.devices)
     large = target * config.rounds >= WORTH_ROWS
     if reason is not None and (asked or large):
         told.note(f"the fleet is simulated in one process, since its devices depend on each other: {reason}")

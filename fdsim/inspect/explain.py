@@ -50,7 +50,7 @@ def doubts(scenario: Scenario) -> list[str]:
     """Return what is allowed in a scenario but can hardly be meant."""
     found, server = [], scenario.server
     if scenario.fleet:
-        target = server.selection.target(scenario.clients)
+        target = server.selection.target_of(scenario.clients)
         wanted = math.ceil(server.over_selection * target - 1e-9)
         if wanted > scenario.clients and server.over_selection > 1:
             found.append(

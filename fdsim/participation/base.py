@@ -38,6 +38,9 @@ class Participation(Component):
         """The number of clients K."""
         return self.clients
 
+    def check_rounds(self, rounds: int) -> None:
+        """Raise an error if the source cannot give so many rounds."""
+
     @abstractmethod
     def rounds(self, setting: ParticipationSetting) -> Iterator[TraceRound]:
         """Yield the rounds of the trace in order."""

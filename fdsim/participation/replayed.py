@@ -44,14 +44,17 @@ class Replayed(Participation):
         """The number of clients K in the file."""
         return self._opened().clients
 
+    def check_rounds(self, rounds: int) -> None:
+        """Raise an error if the file has fewer rounds."""
+        found = self._opened().rounds
+        if found < rounds:
+            raise TraceError(
+                self.path, f"has {found} rounds, and {rounds} are wanted", f"set rounds = {found}"
+            )
+
     def rounds(self, setting: ParticipationSetting) -> Iterator[TraceRound]:
         """Yield the first rounds of the file."""
+        self.check_rounds(setting.rounds)
         trace = self._opened()
-        if trace.rounds < setting.rounds:
-            raise TraceError(
-                self.path,
-                f"has {trace.rounds} rounds, and {setting.rounds} are wanted",
-                f"set rounds = {trace.rounds}",
-            )
         for trace_round, _ in zip(trace, range(setting.rounds), strict=False):
             yield trace_round

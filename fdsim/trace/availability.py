@@ -36,7 +36,8 @@ SCHEMA = pa.schema(
     ]
 )
 _NO_LEVELS = np.empty((0, 2))
-_KIND = "fdsim_availability"
+#: What the metadata of an availability file call it.
+AVAILABILITY = "fdsim_availability"
 #: Times beyond three centuries are in some other unit than seconds.
 MOST_S = 1e10
 
@@ -149,7 +150,7 @@ def write_availability(path: Path | str, devices: list[Observed], source: str) -
     )
     about: dict[str | bytes, str | bytes] = {
         SEAL_KEY: SEAL_MARK + SEAL_BLANK,
-        "fdsim_kind": _KIND,
+        "fdsim_kind": AVAILABILITY,
         "fdsim_source": source,
         "fdsim_devices": json.dumps([[d.name, d.begin_s, d.end_s, list(d.states)] for d in devices]),
     }
@@ -188,7 +189,7 @@ def is_availability(path: Path | str) -> bool:
         metadata = pq.read_schema(path).metadata or {}
     except (pa.ArrowException, OSError):
         return False
-    return bool(metadata.get(b"fdsim_kind") == _KIND.encode())
+    return bool(metadata.get(b"fdsim_kind") == AVAILABILITY.encode())
 
 
 def read_availability(path: Path | str) -> list[Observed]:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from fdsim.errors import TraceError
 from fdsim.files import SEAL_BLANK, SEAL_KEY, SEAL_MARK, ParquetStream, file_hash, seal_broken
+from fdsim.trace.availability import AVAILABILITY
 from fdsim.trace.round import ALL_LISTED_UP_TO, NONE, TRACE_VERSION, Outcome, TraceRound
 from fdsim.trace.rows import SCHEMA, listed_rounds_of, rounds_of, to_table, typed
 
@@ -107,6 +108,15 @@ def _check(r: TraceRound, previous: TraceRound | None, path: Path) -> None:
             raise TraceError(f"{place}, client {int(np.argmax(clients))}", problem)
 
 
+def is_trace(path: Path | str) -> bool:
+    """Tell whether a file is Parquet with the columns of a trace."""
+    try:
+        names = pq.read_schema(path).names
+    except UNREADABLE:
+        return False
+    return {"round", "client", "outcome"} <= set(names)
+
+
 def open_trace(path: Path | str) -> Trace:
     """Open a trace.parquet, checking that it is one and that this fdsim can read it.
 
@@ -140,6 +150,13 @@ def _opened(file: pq.ParquetFile, path: Path) -> Trace:
             str(path), f"written by a newer fdsim (schema {version})", "upgrade fdsim to read it"
         )
     missing = [name for name in SCHEMA.names if name not in file.schema_arrow.names]
+    if missing and metadata.get("fdsim_kind") == AVAILABILITY:
+        raise TraceError(
+            str(path),
+            "an imported log of devices, not a trace of rounds",
+            f'replay it in a [[fleet]] group: connectivity = {{ kind = "replay", path = "{path}" }}, '
+            "usage and battery likewise",
+        )
     if missing:
         raise TraceError(str(path), f"not a trace: column '{missing[0]}' is missing")
     rows = file.metadata.num_rows

@@ -47,6 +47,40 @@ def test_an_error_in_a_model_of_ones_own_names_its_line(leaky: Path, fdsim: Call
     )
 
 
+FAULTY = """\
+from fdsim.devices.models.battery import Linear
+
+
+class Backwards(Linear):
+    def time_to_level(self, charge_j, level_j, flow):
+        return -1.0
+
+
+class Endless(Linear):
+    def after(self, charge_j, time_s, flow):
+        return charge_j + time_s if flow.plugged else super().after(charge_j, time_s, flow)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [("Backwards", "time_to_level is not negative"), ("Endless", "stays between empty and full")],
+)
+@pytest.mark.parametrize("verb", ["validate", "run"])
+def test_a_battery_that_breaks_its_contract_is_refused(
+    verb: str, name: str, problem: str, tmp_path: Path, fdsim: Callable[..., Any]
+) -> None:
+    (tmp_path / "faulty_models.py").write_text(FAULTY)
+    path = tmp_path / "faulty.toml"
+    battery = f'{{ kind = "faulty_models:{name}", capacity_wh = 10, charge_w = 5 }}'
+    fleet = f"[[fleet]]\ncount = 20\nbattery = {battery}\n"
+    path.write_text(f'extends = "{QUICKSTART}"\nname = "faulty"\nrounds = 1\n{fleet}')
+    answer = fdsim(verb, path, *(["--out", tmp_path / "run"] if verb == "run" else []))
+    assert answer.exit_code == 2
+    assert f"fleet[0].battery: 'faulty_models:{name}' ({tmp_path / 'faulty_models.py'})" in answer.err
+    assert problem in answer.err
+
+
 def test_a_class_that_cannot_be_made_names_its_line(tmp_path: Path, fdsim: Callable[..., Any]) -> None:
     (tmp_path / "bare_data.py").write_text(
         "import fdsim\n\n\nclass Bare(fdsim.DataSource):\n    classes = 2\n"
@@ -66,6 +100,8 @@ def test_a_class_is_found_beside_the_file_that_names_it(
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
+    sound = "from fdsim.devices.models.battery import Mains\n\n\nclass Leaky(Mains):\n    pass\n"
+    (tmp_path / "leaky_models.py").write_text(sound)
     (elsewhere / "mine.toml").write_text(f'extends = "{leaky}"\nname = "mine"\n')
     (elsewhere / "mine.study.toml").write_text('[study]\nbase = "mine.toml"\nseeds = 2\n')
     for file in ("mine.toml", "mine.study.toml"):

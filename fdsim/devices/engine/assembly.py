@@ -58,9 +58,9 @@ def request_of(config: SimulationConfig, round_index: int, *, now_s: float = -ma
 def selected_of(config: SimulationConfig, round_index: int, candidates: np.ndarray) -> np.ndarray:
     """[S] Return whom the server selects for a round among the candidates, ascending."""
     server = config.server
-    target = server.selection.target(config.devices)
+    target = server.selection.target_of(config.devices)
     wanted = min(len(candidates), math.ceil(target * server.over_selection - 1e-9))
-    return server.selection.select(candidates, wanted, stream(config.seed, "selection", round_index))
+    return server.selection.selected_from(candidates, wanted, stream(config.seed, "selection", round_index))
 
 
 def abandon_below_quorum(config: SimulationConfig, made: TraceRound, target: int) -> None:

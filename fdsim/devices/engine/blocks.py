@@ -101,7 +101,7 @@ class Blocks:
         config, selected = self.config, self._selected[ledger.request.round_index]
         made = ledger.as_trace(config.devices)
         asked = config.devices if selected is None else len(selected)
-        abandon_below_quorum(config, made, min(config.server.selection.target(config.devices), asked))
+        abandon_below_quorum(config, made, min(config.server.selection.target_of(config.devices), asked))
         return made
 
 

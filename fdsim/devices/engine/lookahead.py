@@ -58,7 +58,7 @@ class Lookahead:
         on_part: OnPart | None = None,
     ) -> None:
         self._devices, self._open_round, self._on_part = devices, open_round, on_part
-        selected = config.server.selection.target(config.devices) * config.server.over_selection
+        selected = config.server.selection.target_of(config.devices) * config.server.over_selection
         self._stretch = max(1, min(MOST_ROUNDS, int(MOST_ROWS / max(1.0, selected))))
         self._closes_early, self._rounds = config.server.over_selection > 1.0, config.rounds
         self._ledgers: dict[int, RoundLedger] = {}

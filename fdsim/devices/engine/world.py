@@ -101,7 +101,7 @@ class World:
                 result = ledger.check_in(self.devices[client])
                 if result is not None:
                     ledger.called[client] = result
-        target = min(server.selection.target(len(self.devices)), len(ledger.selected))
+        target = min(server.selection.target_of(len(self.devices)), len(ledger.selected))
         called = sorted(ledger.called)
         if called:
             yield from self._run_called(ledger, target if server.over_selection > 1.0 else len(called))

@@ -47,6 +47,10 @@ BASE: Table = {
         "plugged_on_factor": 1.2,
     },
 }
+#: Keys of which only battery readings can tell anything; without them they stay as in the profile that it is like.
+_OF_READINGS = ("low_soc", "initial_soc", "battery")
+#: Keys that a fit sets without any estimate.
+CHOSEN = ("low_soc", "initial_soc")
 _PLACES: Table = {
     "kind": "places",
     "home_effect": 0.6,
@@ -86,7 +90,7 @@ def fit(
     fitting, test = halves(phones, stream(seed, "halves"))
     mine = [phones[i] for i in fitting]
     available = is_available_only(phones)
-    start: Table = {**BASE, "profile": like}
+    start: Table = {**_base(mine), "profile": like}
     if available:
         start["connectivity"] = {"kind": "always_on"}
     else:
@@ -104,6 +108,12 @@ def fit(
     tested = [record(phones[i]) for i in test]
     rows, fleets = compare(profile, tested, available=available, seed=seed, devices=plan.devices)
     return Fit(profile, rows, len(mine), tested, fleets[0])
+
+
+def _base(phones: Sequence[Observed]) -> Table:
+    """Return what a fit to these phones starts from."""
+    read = any(len(phone.levels) for phone in phones)
+    return {key: value for key, value in BASE.items() if read or key not in _OF_READINGS}
 
 
 def compare(

@@ -9,7 +9,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field, PositiveInt, model_validator
 
-from fdsim.catalogue import Component
+from fdsim.catalogue import Component, named
+from fdsim.errors import ContractError
 
 
 class Selection(Component):
@@ -27,10 +28,49 @@ class Selection(Component):
 
     @abstractmethod
     def select(self, candidates: np.ndarray, wanted: int, rng: np.random.Generator) -> np.ndarray:
-        """Return up to `wanted` of the candidates, ascending.
+        """Return up to `wanted` of the candidates, by their numbers.
 
         Depends on nothing but its arguments: with the pool "all", clients are selected ahead of the world's clock.
         """
+
+    def target_of(self, clients: int) -> int:
+        """Return the target, checked: an integer from 1 to the number of clients."""
+        target = self.target(clients)
+        if isinstance(target, bool | np.bool_) or not isinstance(target, int | np.integer):
+            raise self._broken(f"target({clients}) returned {target!r}, which is not an integer")
+        if not 1 <= target <= clients:
+            raise self._broken(f"target({clients}) returned {target}, which is not in 1..{clients}")
+        return int(target)
+
+    def selected_from(self, candidates: np.ndarray, wanted: int, rng: np.random.Generator) -> np.ndarray:
+        """[S] Return whom it selects, checked and ascending: at most `wanted` of the candidates, each once."""
+        given = self._numbers(self.select(candidates.copy(), wanted, rng))
+        if len(given) > wanted:
+            raise self._broken(f"select returned {len(given)} clients, and at most {wanted} are wanted")
+        if np.array_equal(given, candidates):
+            return candidates
+        selected = np.sort(given)
+        if (twice := selected[1:][selected[1:] == selected[:-1]]).size:
+            raise self._broken(f"select returned client {twice[0]} twice")
+        nearest = candidates[np.searchsorted(candidates[:-1], selected)]
+        if (unknown := selected[nearest != selected]).size:
+            raise self._broken(f"select returned client {unknown[0]}, who is not among the candidates")
+        return selected
+
+    def _numbers(self, answer: object) -> np.ndarray:
+        """Return an answer of `select` as numbers of clients, which lists of integers are too."""
+        try:
+            given = np.asarray(answer)
+        except ValueError:
+            given = np.empty((0, 0))
+        if given.ndim == 1 and (not given.size or given.dtype.kind in "iu"):
+            return given.astype(np.int64)
+        what = f"{given.dtype} values" if given.ndim == 1 else repr(answer)[:80]
+        remedy = ". A mask is turned into them by candidates[mask]" if given.dtype.kind == "b" else ""
+        raise self._broken(f"select returned {what}, not the numbers of clients{remedy}")
+
+    def _broken(self, problem: str) -> ContractError:
+        return ContractError(f"{named(self)}: {problem}")
 
 
 class All(Selection):
@@ -63,7 +103,7 @@ class Random(Selection):
         """Return the fixed number, or the fraction rounded up; never more than there are."""
         if self.clients_per_round is not None:
             return min(self.clients_per_round, clients)
-        return math.ceil((self.frac or 0.0) * clients - 1e-9)
+        return max(1, math.ceil((self.frac or 0.0) * clients - 1e-9))
 
     def select(self, candidates: np.ndarray, wanted: int, rng: np.random.Generator) -> np.ndarray:
         """Return a sample in which each candidate has the same chance."""

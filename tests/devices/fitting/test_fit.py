@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +12,16 @@ from typer.testing import CliRunner
 
 from fdsim.cli.fleet import app
 from fdsim.devices.config.fleet import DeviceGroup
-from fdsim.devices.config.profiles import profile
+from fdsim.devices.config.profiles import profile, sources
 from fdsim.devices.fitting.calibrate import Plan
 from fdsim.devices.fitting.estimate import halves
 from fdsim.devices.fitting.fit import fit
 from fdsim.devices.fitting.fleet_log import fleet_log
 from fdsim.devices.fitting.goodness import Row, goodness
 from fdsim.devices.fitting.statistics import ks_distance, record, statistics
-from fdsim.errors import ScenarioError, TraceError
+from fdsim.errors import InputError, ScenarioError, TraceError
 from fdsim.rng import stream
+from fdsim.trace import Cause, open_trace, plain_round, write_trace
 from fdsim.trace.availability import Observed, observe, write_availability
 
 HOUR = 3600.0
@@ -124,9 +126,49 @@ def test_fit_writes_a_profile_that_a_fleet_can_name(tmp_path: Path) -> None:
     )
     assert "<svg" in page.read_text()
     assert profile(str(out))["usage"]["kind"] == "habits"
+    assert sources(str(out))["battery"] == "fitted to log.parquet [D]"
+    assert sources(str(out))["low_soc"].endswith("not from the log [E]")
     group = DeviceGroup.model_validate({"profile": str(out), "count": 2})
     assert len(fleet_log(group, 1, days=1)) == 2
     with pytest.raises(ScenarioError, match="already exists"):
         CliRunner().invoke(app, ["fit", str(trace), "--out", str(out)], catch_exceptions=False)
     with pytest.raises(ScenarioError, match="no file"):
         profile(str(tmp_path / "none.toml"))
+
+
+def test_without_battery_readings_the_battery_is_that_of_like(tmp_path: Path) -> None:
+    logs = fleet_log(DeviceGroup.model_validate({"profile": "flash2020", "count": 24}), 5, days=2)
+    trace, out = tmp_path / "log.parquet", tmp_path / "mine.toml"
+    write_availability(trace, [replace(log, levels=np.empty((0, 2))) for log in logs], "test")
+    small = ["--like", "midrange_phone", "--turns", "1", "--devices", "10"]
+    result = CliRunner().invoke(app, ["fit", str(trace), "--out", str(out), *small], catch_exceptions=False)
+    assert result.exit_code == 0
+    for key in ("low_soc", "initial_soc", "battery"):
+        assert profile(str(out))[key] == profile("midrange_phone")[key]
+        assert sources(str(out)).get(key) == sources("midrange_phone").get(key)
+    assert sources(str(out))["usage"] == "fitted to log.parquet [D]"
+
+
+def test_fit_says_what_it_was_given_instead_of_a_log(tmp_path: Path) -> None:
+    rounds, toml, torn = tmp_path / "rounds.parquet", tmp_path / "mine.toml", tmp_path / "torn.parquet"
+    write_trace(rounds, [plain_round(0, np.ones(6, dtype=bool), 60.0, Cause.scripted)])
+    toml.write_text('name = "mine"')
+    torn.write_text("PAR1")
+    for given, like, problem in (
+        (rounds, "flash2020", r"rounds\.parquet: a trace of rounds, not an availability log"),
+        (toml, "flash2020", r"mine\.toml: a TOML file"),
+        (torn, "flash2020", r"torn\.parquet: not an availability file"),
+        (rounds, "phone", "^--like: no profile called 'phone'.*fdsim list profiles"),
+    ):
+        words = ["fit", str(given), "--like", like, "--out", str(tmp_path / "out.toml")]
+        with pytest.raises(InputError, match=problem):
+            CliRunner().invoke(app, words, catch_exceptions=False)
+
+
+def test_participation_says_how_a_log_is_replayed(tmp_path: Path) -> None:
+    path = tmp_path / "log.parquet"
+    write_availability(path, [phone(charging=[[1, 2]], idle=[[1, 2]], wifi=[[1, 2]])], "test")
+    with pytest.raises(
+        TraceError, match=r'an imported log of devices.*kind = "replay", path = ".*log\.parquet"'
+    ):
+        open_trace(path)

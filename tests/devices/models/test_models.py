@@ -14,11 +14,15 @@ from pydantic import ValidationError
 
 from fdsim.catalogue import MENU, NestedError, build
 from fdsim.devices.config.profiles import names, profile
+from fdsim.devices.config.server import Server
+from fdsim.devices.config.simulation import SimulationConfig
+from fdsim.devices.engine.world import simulate
 from fdsim.devices.models.compute import Flops, PerSample
 from fdsim.devices.models.connectivity import Bandwidth, Connectivity, HomeWifi, Mobile, OnOff, Spell
-from fdsim.devices.models.selection import All, Random
+from fdsim.devices.models.selection import All, Random, Selection
 from fdsim.devices.models.spells import Lengths, Switch, alternate
 from fdsim.devices.models.usage_hours import Hourly, Nightly
+from fdsim.devices.reference import simulate_reference
 from fdsim.rng import stream
 from fdsim.testing import (
     ContractError,
@@ -31,6 +35,7 @@ from fdsim.testing import (
 )
 from fdsim.trace import Network
 from fdsim.workload import NetCost
+from tests.devices.tiny import group, workload
 
 CHECKS: dict[str, Callable[[Any], None]] = {
     "battery": check_battery,
@@ -57,6 +62,58 @@ def test_contracts_of_bare_kinds(family: str, kind: str) -> None:
 @pytest.mark.parametrize("selection", [All(), Random(clients_per_round=3), Random(frac=0.1)])
 def test_contract_of_selections(selection: All | Random) -> None:
     check_selection(selection)
+
+
+class Answers(Selection):
+    """Answers what it is told to, as a faulty selection would."""
+
+    wants: Any = 3
+    answer: str = "candidates[:wanted]"
+
+    def target(self, clients: int) -> int:
+        return self.wants  # type: ignore[no-any-return]
+
+    def select(self, candidates: np.ndarray, wanted: int, rng: np.random.Generator) -> np.ndarray:
+        return eval(self.answer)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("faulty", "problem"),
+    [
+        (Answers(answer="candidates"), r"returned 7 clients, and at most 3 are wanted"),
+        (Answers(answer="candidates < 2"), r"bool values, not the numbers of clients\. A mask"),
+        (Answers(answer="candidates[:wanted] * 1.0"), "float64 values"),
+        (Answers(answer="None"), "returned None"),
+        (Answers(answer="[[1], [1, 2]]"), "not the numbers"),
+        (Answers(answer="[1, 1]"), "client 1 twice"),
+        (Answers(answer="[-1, 1]"), "client -1, who is not"),
+        (Answers(answer="[1, 99]"), "client 99, who is not"),
+        (Answers(wants=0), r"target\(7\) returned 0, which is not in 1\.\.7"),
+        (Answers(wants=8), "returned 8"),
+        (Answers(wants=0.5), "0.5, which is not an integer"),
+        (Answers(wants=None), "None, which is not an integer"),
+    ],
+)
+def test_a_selection_that_answers_wrongly_breaks_its_contract(faulty: Selection, problem: str) -> None:
+    with pytest.raises(ContractError, match=problem):
+        check_selection(faulty, [7])
+
+
+def test_engine_and_reference_refuse_a_faulty_selection() -> None:
+    server = Server(selection=Answers(answer="[1, 99]"))
+    config = SimulationConfig((group(count=5),), server, workload(5), rounds=1, seed=1)
+    for simulated in (simulate, simulate_reference):
+        with pytest.raises(ContractError, match=r"test_models\.py\): select returned client 99"):
+            list(simulated(config))
+
+
+def test_what_a_selection_answers_is_sorted() -> None:
+    shuffling = Answers(answer="(rng.shuffle(candidates), candidates[:wanted].tolist())[1]")
+    candidates = np.arange(0, 20, 2)
+    selected = shuffling.selected_from(candidates, 3, stream(7, "contract"))
+    assert len(selected) == 3
+    assert (np.diff(selected) > 0).all()
+    np.testing.assert_array_equal(candidates, np.arange(0, 20, 2))
 
 
 def test_a_link_model_that_stands_still_breaks_its_contract() -> None:
