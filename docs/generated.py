@@ -133,8 +133,8 @@ def profiles_page() -> str:
 
     parts = [
         "# Device profiles",
-        'What a `[[fleet]]` group starts from: `profile = "midrange_phone"`; any part may be replaced. Each number has '
-        "its source, with a mark: "
+        'What a `[[fleet]]` group starts from: `profile = "midrange_phone"`; any part may be replaced. A file of '
+        'your own is named likewise, `profile = "mine.toml"`: [fit one to logs](../howto/fit.md). Each number has its source, with a mark: '
         + "; ".join(f"`{mark}` {meaning}" for mark, meaning in MARKS.items())
         + ".",
     ]
