@@ -134,7 +134,8 @@ def profiles_page() -> str:
     parts = [
         "# Device profiles",
         'What a `[[fleet]]` group starts from: `profile = "midrange_phone"`; any part may be replaced. A file of '
-        'your own is named likewise, `profile = "mine.toml"`: [fit one to logs](../howto/fit.md). Each number has its source, with a mark: '
+        'your own is named likewise, `profile = "mine.toml"`: [fit one to logs](../howto/fit.md). '
+        "Each number has its source, with a mark: "
         + "; ".join(f"`{mark}` {meaning}" for mark, meaning in MARKS.items())
         + ".",
     ]
