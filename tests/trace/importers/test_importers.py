@@ -269,7 +269,7 @@ def test_an_existing_file_is_replaced_only_by_force(tmp_path: Path) -> None:
     path.write_text("device,state,start_s,end_s\na,wifi,0,900\n")
     out.write_text("mine")
     words = ["import", "csv", str(path), "--out", str(out)]
-    with pytest.raises(TraceError, match="already exists.*--force"):
+    with pytest.raises(TraceError, match=r"already exists.*--force"):
         CliRunner().invoke(app, words, catch_exceptions=False)
     assert out.read_text() == "mine"
     assert CliRunner().invoke(app, [*words, "--force"], catch_exceptions=False).exit_code == 0
