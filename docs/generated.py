@@ -112,8 +112,9 @@ def kinds_page() -> str:
 
     parts = [
         "# Kinds",
-        'What a scenario can name as `kind = "…"`, by family. A class of your own is named `module:Class`; the base '
-        "class to derive from stands under each heading. Tables inside a kind's table come right after it.",
+        'What a scenario can name as `kind = "…"`, by family. A class of your own is named `module:Class`; '
+        "`module.py` is looked for beside the scenario, then in the current folder (an installed package of that name comes "
+        "first). The base class to derive from stands under each heading. Tables inside a kind's table come right after it.",
     ]
     tables = key_tables()
     for family in MENU:

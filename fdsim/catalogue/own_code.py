@@ -32,7 +32,7 @@ class OwnCode:
 
 
 _own_code: ContextVar[OwnCode] = ContextVar("own_code", default=OwnCode())  # noqa: B039 (frozen)
-#: Where modules of the user's own are looked for, after the current folder; the latest first.
+#: Where modules of the user's own are looked for, before the current folder; the latest first.
 _folders: list[Path] = []
 #: Name of a top-level module of the user's own → its file or folder, and the folder it was found in.
 _own_modules: dict[str, tuple[str, str]] = {}
