@@ -112,8 +112,9 @@ def kinds_page() -> str:
 
     parts = [
         "# Kinds",
-        'What a scenario can name as `kind = "…"`, by family. A class of your own is named `module:Class`; the base '
-        "class to derive from stands under each heading. Tables inside a kind's table come right after it.",
+        'What a scenario can name as `kind = "…"`, by family. A class of your own is named `module:Class`; '
+        "`module.py` is looked for beside the scenario, then in the current folder (an installed package of that name comes "
+        "first). The base class to derive from stands under each heading. Tables inside a kind's table come right after it.",
     ]
     tables = key_tables()
     for family in MENU:
@@ -133,8 +134,9 @@ def profiles_page() -> str:
 
     parts = [
         "# Device profiles",
-        'What a `[[fleet]]` group starts from: `profile = "midrange_phone"`; any part may be replaced. Each number has '
-        "its source, with a mark: "
+        'What a `[[fleet]]` group starts from: `profile = "midrange_phone"`; any part may be replaced. A file of '
+        'your own is named likewise, `profile = "mine.toml"`: [fit one to logs](../howto/fit.md). '
+        "Each number has its source, with a mark: "
         + "; ".join(f"`{mark}` {meaning}" for mark, meaning in MARKS.items())
         + ".",
     ]

@@ -27,7 +27,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, InitErrorDetails, core_schema
 
 from fdsim.catalogue.menu import BASES, MENU, nearest
-from fdsim.catalogue.own_code import own_class, own_code_left
+from fdsim.catalogue.own_code import file_of, own_class, own_code_left
 from fdsim.errors import CatalogueError
 
 _BUILT_IN = frozenset([*BASES.values(), *(path for kinds in MENU.values() for path in kinds.values())])
@@ -185,6 +185,13 @@ def _own_kind(family: str, kind: str) -> type[Component]:
         if family == "net":
             remedy = f'an nn.Module is named {{ kind = "module", path = "{kind}" }}; else {remedy}'
         raise CatalogueError(family, f"'{kind}' is not a {family}", remedy)
+    missing = sorted(getattr(found, "__abstractmethods__", ()))
+    if missing:
+        raise CatalogueError(
+            family,
+            f"'{kind}' ({file_of(found)}) lacks {', '.join(missing)}",
+            f"write {'it' if len(missing) == 1 else 'them'} as {BASES[family].replace(':', '.')} describes",
+        )
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import sysconfig
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -31,7 +32,7 @@ class OwnCode:
 
 
 _own_code: ContextVar[OwnCode] = ContextVar("own_code", default=OwnCode())  # noqa: B039 (frozen)
-#: Where modules of the user's own are looked for, after the current folder; the latest first.
+#: Where modules of the user's own are looked for, before the current folder; the latest first.
 _folders: list[Path] = []
 #: Name of a top-level module of the user's own → its file or folder, and the folder it was found in.
 _own_modules: dict[str, tuple[str, str]] = {}
@@ -110,13 +111,28 @@ def own_class(path: str, family: str) -> type:
     found = getattr(module, class_name, None)
     if found is None:
         names = [name for name in vars(module) if isinstance(getattr(module, name), type)]
-        ours = module_name.partition(".")[0] in _own_modules
         raise CatalogueError(
             family,
             f"module '{module_name}' has no class '{class_name}'" + nearest(class_name, names),
-            "" if ours else f"'{module_name}' is an installed package; a file of your own needs another name",
+            f"'{module_name}' is an installed package; a file of your own needs another name"
+            if _is_installed(module)
+            else f"it was looked for in {module.__file__}",
         )
     return found  # type: ignore[no-any-return]
+
+
+def file_of(found: type) -> str:
+    """Return the file that a class was read from, or the name of its module."""
+    return str(getattr(sys.modules.get(found.__module__), "__file__", None) or found.__module__)
+
+
+def _is_installed(module: ModuleType) -> bool:
+    """Whether a module is a package's or Python's own, and not a file that somebody wrote beside a scenario."""
+    file = getattr(module, "__file__", None)
+    if module.__name__.partition(".")[0] in _own_modules:
+        return False
+    places = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return file is None or any(Path(file).is_relative_to(place) for place in places if place)
 
 
 def _load_own(top: str) -> None:

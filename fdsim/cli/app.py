@@ -162,6 +162,8 @@ def _unforeseen(error: Exception) -> str:
     others = (str(Path(__file__).parent.parent), *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
     frames = traceback.extract_tb(error.__traceback__)
     passed = [f for f in frames if Path(f.filename).is_file() and not f.filename.startswith(others)]
+    if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith(others):
+        return f"{error.filename}, line {error.lineno}: SyntaxError: {error.msg}. This is in code of your own"
     if not passed:
         return f"{said}. This is a bug, in fdsim or in a model of your own; --debug shows where"
     last = passed[-1]

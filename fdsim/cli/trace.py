@@ -68,6 +68,7 @@ def import_(
             help="FLASH: screens count as off in silences of the log longer than this; 0 takes the log as it is.",
         ),
     ] = 0.0,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Turn a measured availability trace into one that fleets can replay."""
     from fdsim.catalogue import nearest
@@ -82,6 +83,8 @@ def import_(
         raise TraceError("source", f"no importer called '{source}'" + nearest(source, list(readers)))
     if not file.is_file():
         raise TraceError(str(file), "there is no such file")
+    if out.exists() and not force:
+        raise TraceError("--out", f"'{out}' already exists", "choose another name, or give --force")
     devices = (
         read_flash(file, silent_screen_s=silent_screen_s) if source == "flash" else readers[source](file)
     )

@@ -67,7 +67,26 @@ class DataSource(Component):
         found = self.load()
         for part in ("train", "test"):
             self._refuse_nonsense(found, part)
+        self._refuse_undeclared(found)
         return found
+
+    def _refuse_undeclared(self, found: Examples) -> None:
+        """Raise an error where the examples are not of the shape or number of classes that the class declares."""
+        place = f"data ('{self.kind}')"
+        for part, inputs in (("train", found.train_inputs), ("test", found.test_inputs)):
+            given, declared = tuple(inputs.shape[1:]), tuple(self.input_shape)
+            if given != declared:
+                raise DataError(
+                    place,
+                    f"it declares input_shape = {declared}, an input of its {part} set has the shape {given}",
+                    "make them agree",
+                )
+        if found.classes != self.classes:
+            raise DataError(
+                place,
+                f"it declares classes = {self.classes}, its examples have {found.classes}",
+                "make them agree",
+            )
 
     def _refuse_nonsense(self, found: Examples, part: str) -> None:
         """Raise an error that names the file, as far as it is known, and the row of what no net can learn from."""

@@ -24,8 +24,8 @@ _LABEL_NAMES = ("label", "labels", "fine_label")
 class ParquetImages(DataSource):
     """Your own Parquet files of encoded images (bytes, or a struct with bytes) and integer labels."""
 
-    train: Path = Field(description="file with the train set")
-    test: Path = Field(description="file with the test set")
+    train: Path = Field(description="file with the train set, seen from the folder in which fdsim is called")
+    test: Path = Field(description="file with the test set, seen from the folder in which fdsim is called")
     image_column: str = Field("", description="default: image or img")
     label_column: str = Field("", description="default: label, labels or fine_label")
     cache: Path | None = Field(
@@ -70,6 +70,9 @@ class ParquetImages(DataSource):
             )
         classes = int(max(train_labels.max(), test_labels.max())) + 1
         return Examples(train_inputs, train_labels, test_inputs, test_labels, classes=classes)
+
+    def _refuse_undeclared(self, found: Examples) -> None:
+        """Do nothing: what is declared here is what the files hold."""
 
     def _image_column(self, path: Path) -> str:
         return _column(path, self.image_column, _IMAGE_NAMES, "image_column")

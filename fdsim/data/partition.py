@@ -182,7 +182,10 @@ class QuantitySkew(Partition):
 class ByFile(Partition):
     """A CSV or Parquet table of (client, index) assigns each row; an optional column `cluster` names the true clusters."""
 
-    path: Path = Field(description="CSV or Parquet with the columns client and index, and optionally cluster")
+    path: Path = Field(
+        description="CSV or Parquet with the columns client and index, and optionally cluster"
+        ", seen from the folder in which fdsim is called"
+    )
 
     def divide(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> Division:
         import pandas as pd

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 class Replayed(Participation):
     """Replays a trace.parquet, round by round."""
 
-    path: str = Field(description="a trace.parquet, as written by `fdsim trace make` or a run")
+    path: str = Field(
+        description="a trace.parquet, as written by `fdsim trace make` or a run, seen from the folder in which fdsim is called"
+    )
     clients: PositiveInt | None = Field(
         default=None, description="number of clients; by default that of the file"
     )  # type: ignore[assignment]

@@ -59,7 +59,8 @@ def _family(family: str, definitions: dict[str, Any]) -> dict[str, Any]:
             "kind": {
                 "type": "string",
                 "pattern": r"^[\w.]+:\w+$",
-                "description": "module:Class; found in the current folder, beside the scenario, or installed",
+                "description": "module:Class; looked for beside the scenario, then in the current folder; "
+                "an installed package of that name comes first",
             }
         },
         "required": ["kind"],

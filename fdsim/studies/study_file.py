@@ -78,19 +78,21 @@ class StudyTable(Table):
             return value
         return {name: flatten(case) if isinstance(case, dict) else case for name, case in value.items()}
 
-    @model_validator(mode="after")
-    def _zip_is_even(self) -> StudyTable:
-        lengths = {key: len(values) for key, values in self.zip.items()}
+    @field_validator("zip", mode="after")
+    @classmethod
+    def _zip_is_even(cls, value: Sweep) -> Sweep:
+        lengths = {key: len(values) for key, values in value.items()}
         if len(set(lengths.values())) > 1:
             told = ", ".join(f"{key} has {length}" for key, length in lengths.items())
             raise ValueError(f"keys of [study.zip] move together and need lists of one length ({told})")
-        return self
+        return value
 
-    @model_validator(mode="after")
-    def _seeds_differ(self) -> StudyTable:
-        if isinstance(self.seeds, tuple) and len(set(self.seeds)) < len(self.seeds):
+    @field_validator("seeds", mode="after")
+    @classmethod
+    def _seeds_differ(cls, value: int | tuple[int, ...]) -> int | tuple[int, ...]:
+        if isinstance(value, tuple) and len(set(value)) < len(value):
             raise ValueError("the same seed is listed twice; each repeat needs a different one")
-        return self
+        return value
 
     @model_validator(mode="after")
     def _each_key_varies_once(self) -> StudyTable:
@@ -173,14 +175,15 @@ def load_study(path: Path | str, overrides: Sequence[str] = ()) -> StudyFile:
         table = StudyTable.model_validate(study)
     except ValidationError as error:
         inside = [text.removeprefix("study.") for text in overrides if text.startswith("study.")]
-        raise scenario_error(
-            error, StudyTable, _Within(layers.tables, layers.texts, "study"), inside
-        ) from None
+        found = scenario_error(error, StudyTable, _Within(layers.tables, layers.texts, "study"), inside)
+        raise _together(found, _base_problem(layers, study.get("base")), path) from None
     table = table.model_copy(update={"name": table.name or path.resolve().stem.removesuffix(".study")})
     texts = list(layers.texts)
+    problem = _base_problem(layers, table.base)
+    if problem is not None:
+        raise problem
     if table.base:
-        base_path = _base_path(layers, table.base)
-        below = read_layers(base_path)
+        below = read_layers(_base_path(layers, table.base))
         if "study" in below.tables:
             raise ScenarioError(
                 layers.locate(("study", "base")), f"'{table.base}' is a study, not a scenario"
@@ -226,6 +229,28 @@ def _base_path(layers: Layers, base: str) -> Path:
         if tomllib.loads(text).get("study", {}).get("base") == base:
             return path.parent / base
     return layers.texts[0][0].parent / base
+
+
+def _base_problem(layers: Layers, base: object) -> ScenarioError | None:
+    """Return what is wrong with the name of the base, if anything is: there must be a file of that name."""
+    if not isinstance(base, str) or not base:
+        return None
+    path = _base_path(layers, base)
+    try:
+        if path.exists():
+            return None
+    except (OSError, ValueError):
+        return None  # whoever reads it says why it cannot be a name
+    near = sorted(each.name for each in path.parent.glob("*.toml")) if path.parent.is_dir() else []
+    remedy = f"in {path.parent} there is: {', '.join(near)}" if near else "base is relative to the study file"
+    return ScenarioError(layers.locate(("study", "base")), f"base: there is no file '{path}'", remedy)
+
+
+def _together(first: ScenarioError, second: ScenarioError | None, path: Path) -> ScenarioError:
+    """Return two problems of a study as one error, so that neither hides the other."""
+    if second is None:
+        return first
+    return ScenarioError(str(path), f"several problems:\n  {first}\n  {second}")
 
 
 def _override_study(study: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:

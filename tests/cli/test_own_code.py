@@ -116,3 +116,36 @@ def test_an_nn_module_is_told_its_way_in(tmp_path: Path, fdsim: Callable[..., An
     answer = fdsim("validate", path)
     assert answer.exit_code == 2
     assert 'an nn.Module is named { kind = "module", path = "plain_nets:Plain" }' in answer.err
+
+
+def with_battery(folder: Path, kind: str) -> Path:
+    path = folder / "battery.toml"
+    path.write_text(f'extends = "{QUICKSTART}"\n[[fleet]]\ncount = 20\nbattery = {{ kind = "{kind}" }}\n')
+    return path
+
+
+def test_a_syntax_error_names_file_and_line(tmp_path: Path, fdsim: Callable[..., Any]) -> None:
+    (tmp_path / "unparsable.py").write_text("import fdsim\nclass X(fdsim.Battery:\n    pass\n")
+    answer = fdsim("validate", with_battery(tmp_path, "unparsable:X"))
+    assert answer.err.startswith(f"error: {tmp_path / 'unparsable.py'}, line 2: SyntaxError")
+    assert "bug" not in answer.err
+
+
+def test_a_class_that_lacks_methods_names_them(tmp_path: Path, fdsim: Callable[..., Any]) -> None:
+    source = LEAKY.partition("    def after")[0]
+    (tmp_path / "unfinished.py").write_text(source)
+    answer = fdsim("validate", with_battery(tmp_path, "unfinished:Leaky"))
+    assert answer.exit_code == 2
+    assert "line 4: fleet[0].battery: 'unfinished:Leaky'" in answer.err
+    assert f"({tmp_path / 'unfinished.py'}) lacks after, time_to_level. write them" in answer.err
+
+
+def test_a_file_that_python_found_first_is_no_installed_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fdsim: Callable[..., Any]
+) -> None:
+    (tmp_path / "found_first.py").write_text("class Other: ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    answer = fdsim("validate", with_battery(tmp_path, "found_first:X"))
+    assert "has no class 'X'" in answer.err
+    assert "installed" not in answer.err
+    assert str(tmp_path / "found_first.py") in answer.err

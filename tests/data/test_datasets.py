@@ -5,12 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from fdsim.catalogue import build
-from fdsim.data.datasets import Digits, Synthetic
+from fdsim.data.datasets import DataSource, Digits, Examples, Synthetic
 from fdsim.errors import DataError
 from fdsim.prepare import make_task, prepare
 from fdsim.scenario import load_scenario
@@ -139,3 +140,22 @@ def test_a_run_on_such_data_stops_before_any_strategy_learns(tmp_path):
     scenario = load_scenario(tmp_path / "s.toml")
     with pytest.raises(DataError, match=r"data \('nan_data:Holed'\), test set, row 5"):
         make_task(prepare(scenario))
+
+
+@pytest.mark.parametrize(
+    ("declared", "classes", "word"), [((3,), 2, r"\(3,\).*\(2,\)"), ((2,), 5, "classes = 5")]
+)
+def test_what_is_declared_must_be_what_is_loaded(declared: tuple[int, ...], classes: int, word: str) -> None:
+    held = Examples(
+        np.zeros((4, 2), np.float32), np.arange(4) % 2, np.zeros((2, 2), np.float32), np.arange(2), 2
+    )
+
+    class Declared(DataSource):
+        input_shape: ClassVar[tuple[int, ...]] = declared
+
+        def load(self) -> Examples:
+            return held
+
+    Declared.classes = classes  # type: ignore[assignment,misc]
+    with pytest.raises(DataError, match=word):
+        Declared().examples()

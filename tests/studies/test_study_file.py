@@ -116,3 +116,17 @@ def test_what_is_wrong_is_said_with_its_place(
         load_study(path, overrides)
     assert told in str(error.value)
     assert "study.toml" in str(error.value) or "--set" in str(error.value)
+
+
+def test_a_wrong_base_and_an_uneven_zip_are_both_told_with_their_lines(tmp_path: Path) -> None:
+    path = tmp_path / "s.study.toml"
+    path.write_text(
+        '\n[study]\nbase = "nosuch.toml"\n[study.zip]\nrounds = [1, 2]\n"server.deadline_s" = [1]\n'
+    )
+    with pytest.raises(ScenarioError) as told:
+        load_study(path)
+    assert f"{path}, line 4: zip: keys of [study.zip] move together" in str(told.value)
+    assert f"{path}, line 3: base: there is no file" in str(told.value)
+    path.write_text('\n[study]\nbase = "nosuch.toml"\n')
+    with pytest.raises(ScenarioError, match=r"line 3: base: there is no file"):
+        load_study(path)

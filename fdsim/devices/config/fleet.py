@@ -45,7 +45,8 @@ class DeviceGroup(Table):
 
     profile: str = Field(
         default="midrange_phone",
-        description="the profile that the fields below default to; see `fdsim list profiles`",
+        description="the profile that the fields below default to: a name from `fdsim list profiles`, or a .toml file such as "
+        "`fdsim fleet fit` writes, seen from the folder in which fdsim is called",
     )
     count: PositiveInt = Field(description="number of devices")
     battery: Annotated[Battery, Chosen("battery")] = Field(

@@ -100,7 +100,9 @@ def _row(path: str, row: int | None) -> Observed:
 class ReplayLink(Connectivity):
     """Replays a measured trace's Wi-Fi and cellular intervals (or its plain availability, taken as Wi-Fi)."""
 
-    path: str = Field(description="an availability file, as `fdsim trace import` makes them")
+    path: str = Field(
+        description="an availability file, as `fdsim trace import` makes them, seen from the folder in which fdsim is called"
+    )
     assignment: Assignment = Field(default="random", description="which device replays which row")
     row: NonNegativeInt | None = Field(default=None, description="replay this row on every device instead")
     wifi: Bandwidth = Field(WIFI, description="rates on Wi-Fi")
@@ -209,7 +211,8 @@ class ReplayBattery(Battery):
     """Replays a measured log's battery readings; what a device works at costs energy but moves no level."""
 
     path: str = Field(
-        description="an availability file with battery readings, as `fdsim trace import` makes them"
+        description="an availability file with battery readings, as `fdsim trace import` makes them, seen from the folder in "
+        "which fdsim is called"
     )
     assignment: Assignment = Field(default="random", description="which device replays which row")
     row: NonNegativeInt | None = Field(default=None, description="replay this row on every device instead")
@@ -239,7 +242,9 @@ class ReplayBattery(Battery):
 class ReplayUsage(Usage):
     """Replays a measured trace's screen and charger (or its availability, as idle and charging)."""
 
-    path: str = Field(description="an availability file, as `fdsim trace import` makes them")
+    path: str = Field(
+        description="an availability file, as `fdsim trace import` makes them, seen from the folder in which fdsim is called"
+    )
     assignment: Assignment = Field(default="random", description="which device replays which row")
     row: NonNegativeInt | None = Field(default=None, description="replay this row on every device instead")
 

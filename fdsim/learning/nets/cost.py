@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+from functools import cache
+
 import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from fdsim.errors import ScenarioError
 from fdsim.learning.local.params import ParameterLayout
 from fdsim.workload import NetCost
+
+log = logging.getLogger("fdsim.learning")
 
 
 def input_dtype(module: nn.Module) -> torch.dtype:
@@ -15,6 +21,40 @@ def input_dtype(module: nn.Module) -> torch.dtype:
     if any(isinstance(layer, nn.Embedding) for layer in module.modules()):
         return torch.int64
     return next((parameter.dtype for parameter in module.parameters()), torch.float32)
+
+
+def refuse_misfit(module: nn.Module, input_shape: tuple[int, ...], classes: int, *, name: str) -> None:
+    """Raise an error where a net does not take an example of the data, or gives no score for some class of it."""
+    ParameterLayout.of(module)
+    sample = torch.zeros(1, *input_shape, dtype=input_dtype(module))
+    try:
+        with torch.no_grad():
+            scores = module(sample)
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise ScenarioError(
+            "net",
+            f"'{name}' does not take inputs of shape {tuple(input_shape)} ({str(error).splitlines()[0]})",
+            "build its first layer from input_shape, which it is handed if it takes it",
+        ) from error
+    shape = tuple(scores.shape) if isinstance(scores, torch.Tensor) else None
+    if shape is None or len(shape) != 2 or shape[0] != 1:
+        given = type(scores).__name__ if shape is None else f"a tensor of shape {shape}"
+        raise ScenarioError(
+            "net", f"'{name}' gives {given} for one input", f"give scores of shape (inputs, {classes})"
+        )
+    if shape[1] < classes:
+        raise ScenarioError(
+            "net",
+            f"'{name}' gives {shape[1]} outputs, the data have {classes} classes",
+            "build its last layer from classes, which it is handed if it takes it",
+        )
+    if shape[1] > classes:
+        _tell_once(f"net: '{name}' gives {shape[1]} outputs, the data have {classes} classes")
+
+
+@cache
+def _tell_once(text: str) -> None:
+    log.warning(text)
 
 
 def measured_cost(module: nn.Module, input_shape: tuple[int, ...]) -> NetCost:

@@ -38,9 +38,11 @@ class Net(Component):
 
     def cost(self, input_shape: Shape, classes: int) -> NetCost:
         """Return operations per sample and parameters; unless overridden, measured on the module itself."""
-        from fdsim.learning.nets.cost import measured_cost
+        from fdsim.learning.nets.cost import measured_cost, refuse_misfit
 
-        return measured_cost(self.build(input_shape, classes, seed=0), input_shape)
+        module = self.build(input_shape, classes, seed=0)
+        refuse_misfit(module, input_shape, classes, name=getattr(self, "path", self.kind))
+        return measured_cost(module, input_shape)
 
     def module(self, input_shape: Shape, classes: int) -> torch.nn.Module:
         """Make the torch module, initialised from torch's default generator (which `build` has seeded)."""

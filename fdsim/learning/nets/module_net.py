@@ -21,7 +21,8 @@ class ModuleNet(Net):
     """Your own nn.Module class, named by its import path; it is passed input_shape and classes if it accepts them."""
 
     path: str = Field(
-        description="module:Class; found in the current folder, beside the scenario, or installed"
+        description="module:Class; looked for beside the scenario, then in the current folder; "
+        "an installed package of that name comes first"
     )
     arguments: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the class")
 
@@ -72,7 +73,7 @@ def _class_of(path: str) -> Any:
         if error.name is None or not (module_name + ".").startswith(error.name + "."):
             raise
         raise ValueError(
-            f"no module called '{module_name}' in the current folder, beside the scenario or installed"
+            f"no module called '{module_name}' beside the scenario, in the current folder or installed"
         ) from None
     found = getattr(module, class_name, None)
     if not isinstance(found, type):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
 from fdsim.catalogue import MENU, NestedError, build
 from fdsim.errors import ScenarioError
-from fdsim.learning.nets.cost import measured_cost
+from fdsim.learning.nets.cost import measured_cost, refuse_misfit
 from fdsim.learning.nets.library import CifarCnn, Mlp
 
 SHAPES = {"mlp": (1, 8, 8), "mnist_cnn": (1, 28, 28)}
@@ -81,3 +82,24 @@ def test_missing_arguments_are_named(own_module):
     net = build("net", {"kind": "module", "path": f"{own_module}:Tiny", "arguments": {"depth": 2}})
     with pytest.raises(ScenarioError, match="depth"):
         net.build((1, 6, 6), 4, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("layer", "word"),
+    [
+        (nn.Linear(7, 4), r"'mine:Net' does not take inputs of shape \(2,\)"),
+        (nn.Linear(2, 3), "gives 3 outputs, the data have 4 classes"),
+        (nn.Unflatten(1, (2, 1)), r"a tensor of shape \(1, 2, 1\)"),
+    ],
+)
+def test_a_net_that_does_not_fit_the_data_is_refused(layer: nn.Module, word: str) -> None:
+    with pytest.raises(ScenarioError, match=word):
+        refuse_misfit(layer, (2,), 4, name="mine:Net")
+
+
+def test_more_outputs_than_classes_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        refuse_misfit(nn.Linear(2, 5), (2,), 4, name="mine:Wide")
+    assert [r.getMessage() for r in caplog.records] == [
+        "net: 'mine:Wide' gives 5 outputs, the data have 4 classes"
+    ]

@@ -235,12 +235,14 @@ def test_damaged_flash_files(messages: str, word: str, tmp_path: Path) -> None:
         ("a,b\n1,2\n", "the header is"),
         ("device,state,start_s,end_s\n", "no intervals"),
         ("device,state,start_s,end_s\na,wifi,x,2\n", "line 2"),
-        ("device,state,start_s,end_s\na,sleep,1,2\n", "unknown state 'sleep'"),
-        ("device,state,start_s,end_s\na,wifi,1,9\na,wifi,5,12\n", "device a, wifi.*overlap"),
-        ("device,state,start_s,end_s\na,wifi,10,12\na,wifi,5,6\n", "time runs back"),
+        ("device,state,start_s,end_s\na,sleep,1,2\n", "unknown state 'sleep'.*observed, level"),
+        ("device,state,start_s,end_s\na,wifi,1,9\na,wifi,5,12\n", "device a, wifi, lines 2 and 3.*overlap"),
+        ("device,state,start_s,end_s\na,level,1,2\n", "line 2.*column"),
+        ("device,state,start_s,end_s,soc\na,level,1,2,1.5\n", "line 2.*'1.5' is not a state of charge"),
+        ("device,state,start_s,end_s\na,wifi,1700000000,1700000900\n", "device a: .*not from 1970"),
         ("device,state,start_s,end_s\na,wifi,9,3\n", "ends before it starts"),
         ("device,state,start_s,end_s\na,wifi,-9,3\n", "since midnight"),
-        ("device,state,start_s,end_s\na,wifi,0,900\na,observed,0,500\n", "outside the span"),
+        ("device,state,start_s,end_s\na,wifi,0,900\na,observed,0,500\n", "line 2.*outside the span"),
         ("device,state,start_s,end_s\na,wifi,0,9\na,observed,0,5\na,observed,0,6\n", "more than one"),
     ],
 )
@@ -250,6 +252,28 @@ def test_damaged_csv_files_name_the_place_and_leave_nothing(text: str, word: str
     with pytest.raises(TraceError, match=word):
         CliRunner().invoke(app, ["import", "csv", str(path), "--out", str(out)], catch_exceptions=False)
     assert os.listdir(tmp_path) == ["f.csv"]
+
+
+def test_rows_of_a_csv_may_come_in_any_order(tmp_path: Path) -> None:
+    path = tmp_path / "f.csv"
+    path.write_text(
+        "device,state,start_s,end_s,soc\na,wifi,10,12,\na,level,90,90,0.4\na,wifi,5,6,\na,level,1,1,0.5\n"
+    )
+    (device,) = read_interval_csv(path)
+    assert device.states["wifi"].tolist() == [[5, 6], [10, 12]]
+    assert device.levels.tolist() == [[1, 0.5], [90, 0.4]]
+
+
+def test_an_existing_file_is_replaced_only_by_force(tmp_path: Path) -> None:
+    path, out = tmp_path / "f.csv", tmp_path / "out.parquet"
+    path.write_text("device,state,start_s,end_s\na,wifi,0,900\n")
+    out.write_text("mine")
+    words = ["import", "csv", str(path), "--out", str(out)]
+    with pytest.raises(TraceError, match=r"already exists.*--force"):
+        CliRunner().invoke(app, words, catch_exceptions=False)
+    assert out.read_text() == "mine"
+    assert CliRunner().invoke(app, [*words, "--force"], catch_exceptions=False).exit_code == 0
+    assert read_availability(out)[0].name == "a"
 
 
 def test_duplicate_devices_and_foreign_files(tmp_path: Path) -> None:
