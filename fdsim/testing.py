@@ -1,4 +1,4 @@
-"""Contracts of the device families, to run on a class of your own.
+"""Contracts of the families, to run on a class of your own.
 
     from fdsim.testing import check_connectivity
     from my_models import Commuter
@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,13 +27,22 @@ from fdsim.devices.models.selection import Selection
 from fdsim.devices.models.spells import Switch
 from fdsim.devices.models.usage import Usage
 from fdsim.errors import ContractError as ContractError
-from fdsim.errors import ScenarioError
+from fdsim.errors import RunError, ScenarioError
 from fdsim.participation.base import Participation, ParticipationSetting
 from fdsim.rng import stream
-from fdsim.trace import NONE, Network, Outcome, Phase
+from fdsim.strategies.base import Federation, Strategy
+from fdsim.trace import NONE, Network, Outcome, Phase, TraceRound, blank_round
 from fdsim.workload import NetCost
 
+if TYPE_CHECKING:
+    import torch
+
+    from fdsim.learning.engine import Learner, Task
+    from fdsim.learning.round import Round
+
 _SPELLS = 200
+#: The federation in which strategies are checked.
+_CLIENTS, _CIRCLES, _PARAMETERS = 8, 2, 6
 
 
 def _must(kept: bool, promise: str, found: object = "") -> None:
@@ -199,3 +209,141 @@ def check_participation(source: Participation, rounds: int = 5) -> None:
     again = list(source.rounds(setting))
     same = all(np.array_equal(a.outcome, b.outcome) for a, b in zip(made, again, strict=True))
     _must(same, "the same setting gives the same rounds")
+
+
+def check_strategy(strategy: Strategy) -> None:
+    """Check a strategy on a few small cohorts: states can be checkpointed, blends agree, a resumed run is the same.
+
+    Cohorts are whole, thinned out, down to one client, empty, and parts of the federation. That blends agree means: the
+    global update misses the true one by no more than the clients' substitutes miss theirs.
+    """
+    cohorts = _small_cohorts()
+    task = _small_task(len(cohorts))
+    try:
+        learner, rounds = _learned(strategy, task, cohorts, None)
+        for made in rounds:
+            _check_errors(made, task.federation)
+        for stop in range(1, len(cohorts)):
+            half, _ = _learned(strategy, task, cohorts[:stop], None)
+            resumed, _ = _learned(strategy, task, cohorts, _checkpointed(half))
+            same = bool((resumed.params == learner.params).all())
+            _must(same, f"resumed after round {stop - 1}, a run learns the same as without a break")
+    except RunError as error:
+        raise ContractError(str(error)) from error
+
+
+def _small_cohorts() -> list[TraceRound]:
+    """Return rounds in which some clients (by their digit) completed (c), dropped out (d) or were not selected (-)."""
+    codes = {"c": Outcome.completed, "d": Outcome.dropped, "-": Outcome.not_selected}
+    made = []
+    for index, row in enumerate(
+        ("ccdcdccc", "cccccccc", "cdcdcdcc", "dddddddd", "ddddcddd", "cd-cc-d-", "dccdcccd", "dccddccc")
+    ):
+        blank = blank_round(index, _CLIENTS, 60.0 * index, 60.0 * index + 60.0)
+        blank.outcome[:] = [codes[each] for each in row]
+        made.append(blank)
+    return made
+
+
+def _small_task(rounds: int) -> Task:
+    import torch
+
+    from fdsim.learning.config.training import Training
+    from fdsim.learning.engine import Task
+    from fdsim.telemetry.config import Telemetry
+
+    weight = np.arange(1.0, _CLIENTS + 1)
+    federation = Federation(
+        clients=_CLIENTS,
+        rounds=rounds,
+        parameters=_PARAMETERS,
+        seed=7,
+        client_weight=weight / weight.sum(),
+        true_cluster=np.arange(_CLIENTS) % _CIRCLES,
+        accelerator=torch.device("cpu"),
+        dtype=torch.float64,
+    )
+    telemetry = Telemetry.model_validate({"counterfactual": True})
+    return Task(_Quadratics(), federation, Training(local_steps=1), telemetry)
+
+
+class _Quadratics:
+    """A trainer whose clients pull the parameters towards points of their own, clients of a circle to near ones."""
+
+    def __init__(self) -> None:
+        rng = stream(7, "contract")
+        centres = rng.normal(size=(_CIRCLES, _PARAMETERS))[np.arange(_CLIENTS) % _CIRCLES]
+        self.targets = centres + 0.1 * rng.normal(size=(_CLIENTS, _PARAMETERS))
+
+    def initial(self) -> torch.Tensor:
+        import torch
+
+        return torch.zeros(_PARAMETERS, dtype=torch.float64)
+
+    def train(
+        self, start: torch.Tensor, clients: np.ndarray, round_index: int, work_frac: np.ndarray | None = None
+    ) -> Any:
+        import torch
+
+        from fdsim.learning.trainer import Chunk
+
+        noise = stream(7, "noise", round_index).normal(size=self.targets.shape)
+        for part in np.array_split(clients, 2 if len(clients) > 1 else 1):
+            pull = torch.from_numpy((self.targets + 0.1 * noise)[part]) - start
+            yield Chunk(part, 0.1 * pull, pull.square().sum(dim=1))
+
+    def evaluate(self, params: torch.Tensor) -> Any:
+        from fdsim.learning.trainer import Evaluation
+
+        return Evaluation(0.0, 0.0, np.zeros(_CIRCLES), np.zeros(_CLIENTS))
+
+    def named(self, params: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"params": params}
+
+
+def _learned(
+    strategy: Strategy, task: Task, trace: list[TraceRound], learner: Learner | None
+) -> tuple[Learner, list[Round]]:
+    """Take a learner, a new one if there is none, through what is left of a trace, with a look at each state."""
+    from fdsim.learning.engine import begin, learn
+    from fdsim.telemetry.checkpoint import unstorable
+
+    # As a process that resumes would have it: what a strategy keeps outside its state is gone.
+    strategy = strategy.model_copy(deep=True)
+    learner = learner or begin(strategy, task)
+    rounds = []
+    _must((told := unstorable(learner.strategy_state)) is None, "a checkpoint can hold the state", told)
+    for made in learn(strategy, task, trace, learner):
+        _must((told := unstorable(learner.strategy_state)) is None, "a checkpoint can hold the state", told)
+        rounds.append(made)
+    return learner, rounds
+
+
+def _checkpointed(learner: Learner) -> Learner:
+    """Write a learner to a checkpoint and read it again."""
+    from pathlib import Path
+    from tempfile import TemporaryDirectory
+
+    from fdsim.learning.engine import Learner
+    from fdsim.telemetry.checkpoint import last_good, save
+
+    with TemporaryDirectory() as place:
+        folder = Path(place)
+        save(folder, learner.as_state(), learner.next_round, temporary=folder)
+        found = last_good(folder)
+        _must(found is not None, "a checkpoint can be read again")
+        return Learner.from_state(found.state() if found else {}, parameters=_PARAMETERS)
+
+
+def _check_errors(made: Round, federation: Federation) -> None:
+    """Compare the error of the global update with those of its substitutes, where all clients were selected."""
+    error = made.row.substitution_error
+    if error is None or made.row.clients_selected < federation.clients:
+        return
+    each = np.sqrt(np.nan_to_num(made.clients.substitution_error))
+    most = float(federation.client_weight @ each) ** 2
+    _must(
+        error <= most * (1 + 1e-6) + 1e-12,
+        f"the global update errs by no more than its substitutes ({most:.4g}, round {made.row.round})",
+        f"{error:.4g}",
+    )

@@ -21,7 +21,7 @@ from fdsim.strategies.base import (
 )
 
 #: Weights may be in single precision.
-_CLOSE = {"rtol": 1e-4, "atol": 1e-9}
+_RTOL, _ATOL = 1e-4, 1e-9
 
 
 def blend_of(strategy: Strategy, state: State, cohort: Cohort) -> Blend:
@@ -79,13 +79,13 @@ def _disagreement(cohort: Cohort, blend: Blend) -> str:
     if blend.mixture is not None or blend.correction is not None or not plain.all() or own.sum() <= 0:
         return ""
     implied = _implied_weights(cohort, stand_in)
-    if not np.isclose(weights.sum(), implied.sum(), **_CLOSE):
+    if not np.isclose(weights.sum(), implied.sum(), rtol=_RTOL, atol=_ATOL):
         return f"weights sum to {weights.sum():.6g}, with these stand-ins to {implied.sum():.6g}"
     if not len(stand_in) or (stand_in == LEFT_OUT).any():
         # An average over all, or over the others, that nobody stands in for, may be one of the strategy's own.
         negative = np.flatnonzero(weights < 0)
         return f"the weight of client {cohort.active[negative[0]]} is negative" if len(negative) else ""
-    differ = np.flatnonzero(~np.isclose(weights, implied, **_CLOSE))
+    differ = np.flatnonzero(~np.isclose(weights, implied, rtol=_RTOL, atol=_ATOL))
     if not len(differ):
         return ""
     first = differ[0]

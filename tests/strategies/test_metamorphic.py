@@ -10,6 +10,7 @@ from fdsim.catalogue import MENU, build
 from fdsim.learning.engine import Task, begin, learn
 from fdsim.learning.round import Round
 from fdsim.strategies.base import Strategy
+from fdsim.testing import check_strategy
 from fdsim.trace import TraceRound, blank_round, plain_round
 from tests.strategies.worlds import (
     QuadraticTrainer,
@@ -170,3 +171,7 @@ def test_errors_agree_with_weights(strategy: Strategy) -> None:
         each = np.nan_to_num(result.clients.substitution_error)
         if error is not None:
             assert error <= (np.sqrt(each).sum() / CLIENTS) ** 2 * (1 + 1e-6) + 1e-12
+
+
+def test_it_keeps_the_contract(strategy: Strategy) -> None:
+    check_strategy(strategy)

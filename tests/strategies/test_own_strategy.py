@@ -9,12 +9,24 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from pydantic import PrivateAttr
 
 import fdsim
 from fdsim.catalogue import build
 from fdsim.errors import RunError, ScenarioError
 from fdsim.learning.engine import begin, learn
-from fdsim.strategies.base import Cohort, Strategy
+from fdsim.strategies.base import (
+    MEAN,
+    Blend,
+    Cohort,
+    Federation,
+    Feedback,
+    State,
+    Strategy,
+    renormalised,
+    substituted,
+)
+from fdsim.testing import ContractError, check_strategy
 from tests.strategies.worlds import QuadraticTrainer, clustered_targets, random_trace, scripted_trace, task_on
 
 #: The site shows this text.
@@ -265,3 +277,62 @@ def test_random_numbers_repeat_by_seed_round_and_name() -> None:
     numbers += [cohort(0).stream("other").random()]
     assert len(set(numbers)) == 4
     assert cohort(0).stream().random() == numbers[0]
+
+
+class Forgetful(Strategy):
+    """Keeps what it learns where no checkpoint finds it."""
+
+    _seen: set[int] = PrivateAttr(default_factory=set)
+
+    def blend(self, state: State, cohort: Cohort) -> Blend:
+        known = [client for client in cohort.active if client in self._seen]
+        return substituted(
+            cohort,
+            np.full(len(cohort.missing), known[0] if known else MEAN),
+            np.full(len(cohort.missing), np.nan),
+        )
+
+    def after_round(self, state: State, cohort: Cohort, feedback: Feedback) -> State:
+        self._seen.update(cohort.active.tolist())
+        return state
+
+
+class Louder(Strategy):
+    """Adds to the update what no stand-in says."""
+
+    def blend(self, state: State, cohort: Cohort) -> Blend:
+        nobody = np.full(len(cohort.missing), MEAN)
+        return Blend(renormalised(cohort), nobody, nobody * np.nan, correction=cohort.params + 1)
+
+
+class Drawing(Strategy):
+    """Keeps a generator."""
+
+    def start(self, federation: Federation) -> State:
+        return {"rng": np.random.default_rng(1)}
+
+
+class Heavy(Strategy):
+    """Counts everybody whole."""
+
+    def blend(self, state: State, cohort: Cohort) -> Blend:
+        nobody = np.full(len(cohort.missing), MEAN)
+        return Blend(np.ones(len(cohort.active)), nobody, nobody * np.nan)
+
+
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [
+        (Drawing(), r"a checkpoint can hold the state, but: state\['rng'\]"),
+        (Heavy(), "blend: weights sum to"),
+        (Forgetful(), "resumed after round 1, a run learns the same"),
+        (Louder(), "errs by no more than its substitutes"),
+    ],
+)
+def test_the_contract_finds_what_is_broken(broken: Strategy, told: str) -> None:
+    with pytest.raises(ContractError, match=told):
+        check_strategy(broken)
+
+
+def test_the_contract_takes_a_good_one(own: Strategy) -> None:
+    check_strategy(own)
