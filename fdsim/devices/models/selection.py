@@ -64,7 +64,7 @@ class Selection(Component):
         except ValueError:
             given = np.empty((0, 0))
         if given.ndim == 1 and (not given.size or given.dtype.kind in "iu"):
-            return given.astype(np.int64)
+            return given.astype(np.int64, copy=False)
         what = f"{given.dtype} values" if given.ndim == 1 else repr(answer)[:80]
         remedy = ". A mask is turned into them by candidates[mask]" if given.dtype.kind == "b" else ""
         raise self._broken(f"select returned {what}, not the numbers of clients{remedy}")
