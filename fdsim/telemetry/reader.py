@@ -75,9 +75,9 @@ class Run:
                 yield f"run.json has {key} {facts[key]!r}, scenario.toml {tables.get(key)!r}"
         if self._trace_doubtful(facts):
             yield "trace.parquet is not the trace that the run used"
-        # Where results are kept elsewhere, the event log is with the models.
-        lost = not (self.path / "events.parquet").is_file() and (self.path / MODELS).is_dir()
-        if facts.get("events_hash") and lost:
+        # Where results are kept elsewhere, the event log is there too, with models and checkpoints.
+        whole = any((self.path / name).is_dir() for name in (MODELS, "checkpoints"))
+        if facts.get("events_hash") and whole and not (self.path / "events.parquet").is_file():
             yield "events.parquet is missing"
         for label, about in facts["strategies"].items():
             for table in _TABLES_OF_A_STRATEGY:

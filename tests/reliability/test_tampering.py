@@ -261,6 +261,15 @@ def test_a_few_files_are_tampered_with(made: Path, tmp_path: Path, fdsim: Callab
     assert found["warned"] + found["refused"] == found.total()
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_lost_event_log_of_a_stopped_run_is_told(
+    made: Path, stopped: Path, tmp_path: Path, fdsim: Callable[..., Any]
+) -> None:
+    tamperer = Tamperer(stopped, stopped, made, tmp_path, fdsim)
+    found = _tamper(tamperer, [Path("events.parquet")], ["delete"], ["show"])
+    assert found == {"warned": 1}
+
+
 @pytest.mark.reliability
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("state", ["complete", "stopped"])
