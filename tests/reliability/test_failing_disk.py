@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,22 +73,6 @@ def test_every_call_that_changes_the_disk_fails_once(
         f"\n{errno.errorcode[error]}{' from there on' if stays else ' once'}, part {part} of 4: {found.total()} of "
         f"{whole} calls failed in turn {dict(found)}; unnoticed where they only tidy up: {dict(+unnoticed)}; all resumed, equal"
     )
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, where the tests may mount one."""
-    place = tmp_path / "small"
-    place.mkdir()
-    mounting = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)]
-    try:
-        done = subprocess.run(mounting, capture_output=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("no mount command here")
-    if done.returncode:
-        pytest.skip("no right to mount a small disk here")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
 
 
 @pytest.mark.reliability

@@ -6,7 +6,6 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,22 +20,6 @@ from fdsim.files import exchange, write_whole
 from fdsim.telemetry.folder import RunFolder
 
 SCENARIO: Any = FakeScenario()
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own with little room, where the tests may mount one."""
-    place = tmp_path / "small"
-    place.mkdir()
-    mounting = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(place)]
-    try:
-        done = subprocess.run(mounting, capture_output=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("no mount command here")
-    if done.returncode:
-        pytest.skip("no right to mount a small disk here")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
 
 
 def test_a_full_disk_ends_the_run_and_resuming_with_more_room_gives_the_whole_run(
