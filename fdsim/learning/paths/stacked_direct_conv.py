@@ -54,7 +54,9 @@ def with_direct_convs(layers: list[StackedLayer]) -> list[StackedLayer]:
 
 
 def _suits(layer: nn.Conv2d) -> bool:
-    return layer.groups == 1 and (layer.stride, layer.padding, layer.dilation) == ((1, 1), (0, 0), (1, 1))
+    # A 1×1 convolution is a matrix product, for which torch need not lay images out anew.
+    plain = (layer.stride, layer.padding, layer.dilation) == ((1, 1), (0, 0), (1, 1))
+    return layer.groups == 1 and plain and layer.kernel_size != (1, 1)
 
 
 def _is_pool(layer: StackedLayer) -> bool:
