@@ -14,7 +14,7 @@ from fdsim.errors import ScenarioError
 from fdsim.learning.cohort.cohort import CohortTrainer
 from fdsim.learning.config.acceleration import Acceleration
 from fdsim.learning.config.training import Training
-from fdsim.learning.nets.library import CifarCnn, DepthwiseCnn, Mlp, MnistCnn, Net, ResNet
+from fdsim.learning.nets.library import CifarCnn, DepthwiseCnn, Mlp, MnistCnn, Net, PflCnn, ResNet
 from fdsim.learning.nets.residual import Residual
 from fdsim.workload import NetCost
 
@@ -132,8 +132,9 @@ def test_all_paths_train_alike(net, shape, training):
         (MnistCnn(hidden=5, dropout=0.5), (1, 16, 16), WAYS[1:4]),
         (DepthwiseCnn(width=8, dropout=0.2), (3, 8, 8), WAYS[1:4]),
         (ResNet(width=8, stages=2), (3, 8, 8), WAYS[1:4]),
+        (PflCnn(), (3, 8, 8), WAYS[:2]),
     ],
-    ids=["everything", "text", "skip", "mnist", "depthwise", "resnet"],
+    ids=["everything", "text", "skip", "mnist", "depthwise", "resnet", "pfl"],
 )
 def test_all_layers_train_alike(net, shape, ways):
     agree(net, TINY, shape, *ways)
