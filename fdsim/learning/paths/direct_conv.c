@@ -5,9 +5,9 @@
    a step of one column is a step of `batch` numbers, and vectors are full whatever the number of channels. Weights are
    torch's own, [outputs][inputs][rows][columns], read one number at a time, so that both passes use them as they are.
    Sums stay in registers until they are done; bias, 2×2 max-pooling and ReLU are applied to a row while it is in the
-   cache, and undone the same way in the backward pass.
+   cache. The way back through pooling is different: it walks only those positions that won.
 
-   Both passes return 0, or 1 where there is no memory for one client's scratch.
+   All passes return 0, or 1 where there is no memory for one client's scratch.
    T is the type of the numbers, float unless the compiler is told otherwise; WHOLE an integer as wide. */
 
 #include <stddef.h>
@@ -29,6 +29,12 @@
 #else
 #define BYTES 32
 #define REGISTERS 16
+#endif
+/* Registers that have names: with AVX-512's encoding shorter vectors have 32, too. */
+#if defined(__AVX512VL__)
+#define NAMES 32
+#else
+#define NAMES REGISTERS
 #endif
 #define LANES ((int64_t)(BYTES / sizeof(T)))
 /* Numbers in a line of the cache, and in as much of the first-level cache as may be counted on. */
@@ -272,6 +278,68 @@ static void multiply_all(const Shape *s, const T *x, const T *g, T *dw, int64_t 
     }
 }
 
+/* ---- Gathering: gradients through pooling ------------------------------------------------------------------------- */
+
+/* Of four pooled positions one passes a gradient on, and none where ReLU let nothing through. So the way back walks the
+   few that do, each a number and where it meets the other factor. Images lie [height][width][inputs] for this, weights
+   [rows][columns][inputs]: what meets a row of the kernel is one run of columns × inputs numbers. */
+typedef struct {
+    T *value;
+    int64_t *place;
+} Came;
+
+/* Adds to HIGH rows of WIDE vectors: each value that came × those at its place. */
+INLINE void gather_tile(const int HIGH, const int WIDE, Came came, int64_t count, const T *from, int64_t from_row, T *to,
+                        int64_t to_row) {
+    vec a[6][6];
+    UNROLL for (int i = 0; i < HIGH; i++)
+        UNROLL for (int v = 0; v < WIDE; v++) a[i][v] = (vec){0};
+    for (int64_t n = 0; n < count; n++) {
+        const T *run = from + came.place[n];
+        vec s = came.value[n] - (vec){0};
+        HOLD(s);
+        UNROLL for (int i = 0; i < HIGH; i++)
+            UNROLL for (int v = 0; v < WIDE; v++) a[i][v] += s * LOAD(run + i * from_row + v * LANES);
+    }
+    UNROLL for (int i = 0; i < HIGH; i++)
+        UNROLL for (int v = 0; v < WIDE; v++) {
+            T *at = to + i * to_row + v * LANES;
+            STORE(at, LOAD(at) + a[i][v]);
+        }
+}
+
+#define GATHER(high, wide) \
+    case high * 8 + wide: gather_tile(high, wide, came, count, from, from_row, to, to_row); break;
+static void gather_block(int64_t high, int64_t wide, Came came, int64_t count, const T *from, int64_t from_row, T *to,
+                         int64_t to_row) {
+    switch (high * 8 + wide) {
+        GATHER(1, 1) GATHER(1, 2) GATHER(1, 3) GATHER(1, 4) GATHER(1, 5) GATHER(1, 6)
+        GATHER(2, 1) GATHER(2, 2) GATHER(2, 3) GATHER(2, 4) GATHER(2, 5) GATHER(2, 6)
+        GATHER(3, 1) GATHER(3, 2) GATHER(3, 3) GATHER(3, 4)
+        GATHER(4, 1) GATHER(4, 2) GATHER(4, 3)
+        GATHER(5, 1) GATHER(5, 2)
+        GATHER(6, 1) GATHER(6, 2)
+#if NAMES > 16
+        GATHER(3, 5) GATHER(3, 6) GATHER(4, 4) GATHER(4, 5) GATHER(4, 6)
+        GATHER(5, 3) GATHER(5, 4) GATHER(5, 5) GATHER(5, 6) GATHER(6, 3) GATHER(6, 4) GATHER(6, 5)
+#endif
+    }
+}
+
+/* The same for any number of rows and vectors. */
+static void gather(int64_t rows, int64_t vectors, Came came, int64_t count, const T *from, int64_t from_row, T *to,
+                   int64_t to_row) {
+    int64_t down = up(rows, 6), across = up(vectors, least(6, (NAMES - 2) / up(rows, down)));
+    for (int64_t i = 0, r = 0, high; i < down; i++, r += high) {
+        high = up(rows - r, down - i);
+        for (int64_t j = 0, v = 0, wide; j < across; j++, v += wide) {
+            wide = up(vectors - v, across - j);
+            gather_block(high, wide, came, count, from + r * from_row + v * LANES, from_row,
+                         to + r * to_row + v * LANES, to_row);
+        }
+    }
+}
+
 /* ---- Pooling and ReLU --------------------------------------------------------------------------------------------- */
 
 /* `count` runs of `run` numbers, each the largest of itself and its neighbours `right` and `below` if these are not 0.
@@ -308,20 +376,15 @@ static void settle(const T *from, int64_t right, int64_t below, int64_t relu, T 
         }
 }
 
-/* The way back: what came to each run goes to the place that was chosen, and zeros to the others. */
-static void unsettle(const T *dy, const uint8_t *chosen, T *to, int64_t right, int64_t below, int64_t count,
-                     int64_t run) {
-    for (int64_t j = 0; j < count; j++, dy += run, chosen += run, to += run + right)
-        for (int place = 0; place < (right ? 2 : 1); place++)
-            for (int64_t b = 0; b < run; b += LANES) {
-                mask which = __builtin_convertvector(*(const bytes *)(chosen + b), mask), came = (mask)LOAD(dy + b);
-                T *at = to + place * right + b;
-                STORE(at, (vec)(came & (mask)(which == place)));
-                if (below) STORE(at + below, (vec)(came & (mask)(which == place + 2)));
-            }
+/* The way back through ReLU alone: zeros where it let nothing through. */
+static void unsettle(const T *dy, const uint8_t *chosen, T *to, int64_t count) {
+    for (int64_t b = 0; b < count; b += LANES) {
+        mask which = __builtin_convertvector(*(const bytes *)(chosen + b), mask);
+        STORE(to + b, (vec)((mask)LOAD(dy + b) & (mask)(which == 0)));
+    }
 }
 
-/* ---- The two passes ----------------------------------------------------------------------------------------------- */
+/* ---- The passes --------------------------------------------------------------------------------------------------- */
 
 static T *zeros(int64_t count) {
     void *memory = NULL;
@@ -364,11 +427,10 @@ int forward(const Shape *s, const T *x, const T *w, const T *bias, T *y, uint8_t
     return 0;
 }
 
-/* From dy, of the same shape as y, dw and db (or NULL) and, unless it is NULL, dx. Behind x, dy and chosen there must
-   be room for a vector. */
+/* The way back without pooling: from dy, of the same shape as y, dw and db (or NULL) and, unless it is NULL, dx. Behind
+   x, dy and chosen there must be room for a vector. */
 int backward(const Shape *s, const T *x, const T *w, const T *dy, const uint8_t *chosen, T *dw, T *db, T *dx) {
-    int64_t high = s->height - s->rows + 1, wide = s->width - s->columns + 1, band = s->pool ? 2 : 1;
-    int64_t down = high / band, across = wide / band, vectors = up(wide * s->batch, LANES);
+    int64_t high = s->height - s->rows + 1, wide = s->width - s->columns + 1, vectors = up(wide * s->batch, LANES);
     int64_t row = s->width * s->batch, window = s->rows * s->columns, weights = s->outputs * s->inputs * window;
     /* One client's gradients of the sums, rows apart by as many zeros as a tile is wide. */
     int64_t margin = 4 * LANES, g_row = vectors * LANES + margin;
@@ -386,21 +448,13 @@ int backward(const Shape *s, const T *x, const T *w, const T *dy, const uint8_t 
     for (int64_t n = 0; n < s->clients; n++) {
         for (int64_t o = 0; o < s->outputs; o++) {
             vec sum = (vec){0};
-            for (int64_t i = 0; i < down; i++) {
-                T *to = inner + o * g_plane + band * i * g_row;
-                if (s->pool)
-                    unsettle(dy, chosen, to, s->batch, g_row, across, s->batch);
-                else
-                    unsettle(dy, chosen, to, 0, 0, 1, across * s->batch);
-                dy += across * s->batch, chosen += across * s->batch;
-                for (int64_t r = 0; r < band; r++, to += g_row) {
-                    int64_t written = band * across * s->batch;
-                    memset(to + written, 0, (size_t)(vectors * LANES + LANES - written) * sizeof(T));
-                    for (int64_t v = 0; v < vectors; v++) sum += LOAD(to + v * LANES);
-                }
+            for (int64_t i = 0; i < high; i++, dy += wide * s->batch, chosen += wide * s->batch) {
+                T *to = inner + o * g_plane + i * g_row;
+                unsettle(dy, chosen, to, wide * s->batch);
+                memset(to + wide * s->batch, 0, (size_t)(vectors * LANES + LANES - wide * s->batch) * sizeof(T));
+                for (int64_t v = 0; v < vectors; v++) sum += LOAD(to + v * LANES);
             }
-            if (!db) continue;
-            *db++ = total(sum);
+            if (db) *db++ = total(sum);
         }
         memset(dw, 0, (size_t)weights * sizeof(T));
         multiply_all(s, x, inner, dw, g_plane, g_row);
@@ -422,6 +476,119 @@ int backward(const Shape *s, const T *x, const T *w, const T *dy, const uint8_t 
     }
     free(g), free(wide_dx);
     return 0;
+}
+
+/* How far apart the numbers of a client's images are in memory. */
+typedef struct {
+    int64_t image, channel, pixel;
+} Steps;
+
+/* One client's gradient of weights, [outputs][rows][w_row] with each row a run, added up in `sums`; and db, or NULL.
+   Behind x there must be room for a vector; `came` is scratch. */
+static void gather_weights(const Shape *s, const T *x, const T *dy, const Steps *step, const uint8_t *chosen, Came came,
+                           int64_t band, T *sums, int64_t w_row, T *db) {
+    int64_t down = (s->height - s->rows + 1) / 2, across = (s->width - s->columns + 1) / 2;
+    int64_t x_row = s->width * s->inputs;
+    const int64_t place[5] = {0, s->inputs, x_row, x_row + s->inputs, 0};
+    memset(sums, 0, (size_t)(s->outputs * s->rows * w_row) * sizeof(T));
+    if (db) memset(db, 0, (size_t)s->outputs * sizeof(T));
+    for (int64_t b = 0; b < s->batch; b++)
+        for (int64_t i = 0; i < down; i += band)
+            for (int64_t o = 0; o < s->outputs; o++) {
+                const T *g = dy + b * step->image + o * step->channel + i * across * step->pixel;
+                const uint8_t *which = chosen + (o * down + i) * across * s->batch + b;
+                int64_t count = 0;
+                for (int64_t r = 0; r < least(band, down - i); r++)
+                    for (int64_t j = 0; j < across; j++, g += step->pixel, which += s->batch) {
+                        came.value[count] = *g;
+                        came.place[count] = 2 * (r * x_row + j * s->inputs) + place[*which];
+                        count += *which < 4;
+                    }
+                if (db) {
+                    vec sum = (vec){0};
+                    STORE(came.value + count, sum);
+                    for (int64_t n = 0; n < count; n += LANES) sum += LOAD(came.value + n);
+                    db[o] += total(sum);
+                }
+                gather(s->rows, w_row / LANES, came, count, x + (b * s->height + 2 * i) * x_row, x_row,
+                       sums + o * s->rows * w_row, w_row);
+            }
+}
+
+/* One client's gradient of inputs, dx [batch][height][width][inputs], from weights [outputs][rows][w_row] with zeros
+   between the runs: each of four pooled positions has a list of the outputs for which it won. Behind dx there must be
+   room for a vector; `came` is scratch. */
+static void gather_inputs(const Shape *s, const T *w, int64_t w_row, const T *dy, const Steps *step,
+                          const uint8_t *chosen, Came came, T *dx) {
+    int64_t down = (s->height - s->rows + 1) / 2, across = (s->width - s->columns + 1) / 2;
+    int64_t x_row = s->width * s->inputs, w_output = s->rows * w_row;
+    const int64_t place[4] = {0, s->inputs, x_row, x_row + s->inputs};
+    memset(dx, 0, (size_t)(s->batch * s->height * x_row) * sizeof(T));
+    for (int64_t b = 0; b < s->batch; b++)
+        for (int64_t i = 0; i < down; i++)
+            for (int64_t j = 0; j < across; j++) {
+                const T *g = dy + b * step->image + (i * across + j) * step->pixel;
+                const uint8_t *which = chosen + (i * across + j) * s->batch + b;
+                int64_t counts[5] = {0};
+                for (int64_t o = 0; o < s->outputs; o++, g += step->channel, which += down * across * s->batch) {
+                    int64_t n = *which * s->outputs + counts[*which]++;
+                    came.value[n] = *g;
+                    came.place[n] = o * w_output;
+                }
+                for (int64_t k = 0; k < 4; k++)
+                    gather(s->rows, w_row / LANES, (Came){came.value + k * s->outputs, came.place + k * s->outputs},
+                           counts[k], w, w_row, dx + (b * s->height + 2 * i) * x_row + 2 * j * s->inputs + place[k], x_row);
+            }
+}
+
+/* The way back with pooling, and perhaps ReLU: from dy, of the same shape as y but in any order, dw and db (or NULL)
+   and, unless it is NULL, dx [clients][batch][height][width][inputs], behind which there must be room for a vector.
+   x has the shape it had for `forward`, but may lie in any order, too. */
+int pooled_backward(const Shape *s, const T *x, const Steps *x_step, const T *w, const T *dy, const Steps *dy_step,
+                    const uint8_t *chosen, T *dw, T *db, T *dx) {
+    int64_t down = (s->height - s->rows + 1) / 2, across = (s->width - s->columns + 1) / 2;
+    int64_t pixels = s->height * s->width, image = pixels * s->inputs, x_row = s->width * s->inputs;
+    int64_t window = s->rows * s->columns, w_row = up(s->columns * s->inputs, LANES) * LANES;
+    int64_t weights = s->outputs * s->rows * w_row, positions = s->outputs * down * across * s->batch;
+    /* As many rows of positions at once as the first-level cache holds the inputs of. */
+    int64_t band = least(down, most(1, (CACHED / x_row - s->rows + 1) / 2));
+    int64_t longest = most(band * across, 5 * s->outputs) + LANES;
+    T *images = zeros(s->batch * image + LANES), *runs = zeros(weights);
+    Came came = {zeros(longest), malloc((size_t)longest * sizeof(int64_t))};
+    int failed = !images || !runs || !came.value || !came.place;
+    for (int64_t n = 0; n < s->clients && !failed; n++) {
+        if (x_step->pixel == s->inputs && (x_step->channel == 1 || s->inputs == 1))
+            memcpy(images, x, (size_t)(s->batch * image) * sizeof(T));
+        else
+            for (int64_t k = 0, block; k < pixels; k += block) {
+                block = least(16, pixels - k);
+                for (int64_t b = 0; b < s->batch; b++)
+                    for (int64_t c = 0; c < s->inputs; c++) {
+                        const T *from = x + b * x_step->image + c * x_step->channel + k * x_step->pixel;
+                        T *to = images + b * image + k * s->inputs + c;
+                        for (int64_t i = 0; i < block; i++) to[i * s->inputs] = from[i * x_step->pixel];
+                    }
+            }
+        gather_weights(s, images, dy, dy_step, chosen, came, band, runs, w_row, db);
+        /* Torch's order of weights, and of the gradients that are theirs. */
+        for (int64_t o = 0; o < s->outputs; o++)
+            for (int64_t c = 0; c < s->inputs; c++)
+                for (int64_t k = 0; k < window; k++, w++, dw++) {
+                    T *at = runs + (o * s->rows + k / s->columns) * w_row + k % s->columns * s->inputs + c;
+                    *dw = *at, *at = *w;
+                }
+        if (dx) {
+            for (int64_t r = 0; r < s->outputs * s->rows; r++)
+                for (int64_t k = s->columns * s->inputs; k < w_row; k++) runs[r * w_row + k] = 0;
+            gather_inputs(s, runs, w_row, dy, dy_step, chosen, came, dx);
+            dx += s->batch * image;
+        }
+        x += s->batch * image;
+        if (db) db += s->outputs;
+        dy += positions, chosen += positions;
+    }
+    free(images), free(runs), free(came.value), free(came.place);
+    return failed;
 }
 
 /* Lays the images of `clients` out as the kernel wants them, to [channels][pixels][batch], a block at a time. */

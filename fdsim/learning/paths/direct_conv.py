@@ -226,8 +226,8 @@ def batch_last(images: torch.Tensor) -> torch.Tensor:
 class DirectConv(torch.autograd.Function):
     """Convolution, bias, 2×2 max-pooling and ReLU of a stack, as far as the shape asks for them.
 
-    Inputs [C, inputs, H, W, B], weights [C, outputs, inputs, rows, columns] and, unless it is None, bias [C, outputs]
-    give [C, outputs, height, width, B]. All contiguous.
+    Inputs [C, inputs, H, W, B] in any layout, weights [C, outputs, inputs, rows, columns] and, unless it is None, bias
+    [C, outputs], both contiguous, give [C, outputs, height, width, B].
     """
 
     @staticmethod
@@ -235,12 +235,13 @@ class DirectConv(torch.autograd.Function):
         ctx: Any, inputs: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor | None, shape: ConvShape
     ) -> torch.Tensor:
         """Call the kernel."""
-        inputs = _roomy(inputs)
-        made = _with_room(shape.made, inputs)
+        laid = _roomy(batch_last(inputs.detach().permute(0, 4, 1, 2, 3)))
+        made = _with_room(shape.made, laid)
         chosen = torch.empty(made.numel() + ROOM_BYTES, dtype=torch.uint8)
-        _call("forward", shape, inputs, weights, bias, made, chosen)
+        _call("forward", shape, laid, weights, bias, made, chosen)
         ctx.shape, ctx.biased = shape, bias is not None
-        ctx.save_for_backward(inputs, weights, chosen)
+        # The way back through pooling reads images with their channels last, as they came from the data set.
+        ctx.save_for_backward(inputs if shape.pool and _steps(inputs) else laid, weights, chosen)
         return made
 
     @staticmethod
@@ -250,12 +251,32 @@ class DirectConv(torch.autograd.Function):
         shape: ConvShape = ctx.shape
         of_weights = torch.empty_like(weights)
         of_bias = weights.new_empty(shape.clients, shape.outputs) if ctx.biased else None
-        of_inputs = _with_room(tuple(inputs.shape), inputs) if ctx.needs_input_grad[0] else None
-        _call(
-            *("backward", shape, inputs, weights, _roomy(batch_last(gradients[0].permute(0, 4, 1, 2, 3)))),
-            *(chosen, of_weights, of_bias, of_inputs),
-        )
+        wanted = ctx.needs_input_grad[0]
+        if shape.pool:
+            came = gradients[0] if _steps(gradients[0]) else gradients[0].contiguous()
+            sizes = (shape.clients, shape.batch, shape.height, shape.width, shape.inputs)
+            channels_last = _with_room(sizes, weights) if wanted else None
+            _call(
+                *("pooled_backward", shape, inputs, _steps(inputs), weights, came, _steps(came)),
+                *(chosen, of_weights, of_bias, channels_last),
+            )
+            of_inputs = None if channels_last is None else channels_last.permute(0, 4, 2, 3, 1)
+        else:
+            came = _roomy(batch_last(gradients[0].permute(0, 4, 1, 2, 3)))
+            of_inputs = _with_room(tuple(inputs.shape), inputs) if wanted else None
+            _call("backward", shape, inputs, weights, came, chosen, of_weights, of_bias, of_inputs)
         return of_inputs, of_weights, of_bias, None
+
+
+def _steps(images: torch.Tensor) -> ctypes.Array[ctypes.c_int64] | None:
+    """Return how far apart images, channels and pixels of [C, channels, H, W, B] are; None where rows have gaps."""
+    clients, _, height, width, _ = images.shape
+    client, channel, row, pixel, image = images.stride()
+    if width == 1:
+        pixel = row
+    if (clients > 1 and client * clients != images.numel()) or (height > 1 and row != width * pixel):
+        return None
+    return (ctypes.c_int64 * 3)(image, channel, pixel)
 
 
 def _with_room(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
@@ -287,11 +308,19 @@ def _numbers(shape: ConvShape) -> ctypes.Array[ctypes.c_int64]:
     return (ctypes.c_int64 * 10)(*astuple(shape))
 
 
-def _call(name: str, shape: ConvShape, first: torch.Tensor, *others: torch.Tensor | None) -> None:
+def _call(
+    name: str,
+    shape: ConvShape,
+    first: torch.Tensor,
+    *others: torch.Tensor | ctypes.Array[ctypes.c_int64] | None,
+) -> None:
     # ctypes releases the interpreter lock while the kernel runs, so that workers run in parallel.
     failed = getattr(_kernel_for(first.dtype), name)(
         _numbers(shape),
-        *(ctypes.c_void_p(None if t is None else t.data_ptr()) for t in (first, *others)),
+        *(
+            ctypes.c_void_p(each.data_ptr()) if isinstance(each, torch.Tensor) else each
+            for each in (first, *others)
+        ),
     )
     if failed:
         raise MemoryError(f"no memory for the convolution of {shape}")

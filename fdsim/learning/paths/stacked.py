@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -31,15 +33,19 @@ class StackedTrainer(StackLoop):
     def unstack(self, leaves: Leaves, clients: int) -> Leaves:
         return self.net.unstack(leaves, clients)
 
-    def gradients(self, leaves: Leaves, step: Step) -> tuple[Leaves, torch.Tensor]:
+    def gradients(self, leaves: Leaves, step: Step) -> tuple[Sequence[torch.Tensor | None], torch.Tensor]:
         losses = self._losses(leaves, step)
-        found = torch.autograd.grad(losses.sum() * self.loss_scale, leaves)
-        return list(found), losses.detach()
+        found = torch.autograd.grad(
+            losses.sum() * self.loss_scale, leaves, allow_unused=self.execution.direct
+        )
+        return found, losses.detach()
 
     def losses(self, leaves: Leaves, step: Step) -> torch.Tensor:
         """Return each client's batch loss [C]."""
         with self.execution.mixed_precision():
-            signal = Signal(step.inputs, step.inputs.shape[0], keys=step.keys)
+            # Linear layers alone keep their bits: only nets that the kernel rounds anew move early.
+            move = step.move if self.execution.direct else None
+            signal = Signal(step.inputs, step.inputs.shape[0], keys=step.keys, move=move)
             logits = self.net.forward(signal, leaves).as_rows().values
         each = cross_entropy(
             logits.flatten(0, 1).to(step.weights.dtype), step.labels.flatten(), reduction="none"
