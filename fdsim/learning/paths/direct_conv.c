@@ -18,23 +18,21 @@
 #ifndef T
 #define T float
 #define WHOLE int32_t
+#define SINGLE
 #endif
 
-/* Vectors as wide as the processor's; those with 512 bits come with 32 registers, others with 16 (or 32 of half the
-   width). AMD's Zen 4, which older compilers take for a Zen 3 with AVX-512, does 512 bits in two halves: shorter vectors
-   waste less at the ends of rows. */
+/* Vectors as wide as the processor's; AVX-512 comes with 32 registers, of whatever width, others with 16. AMD's Zen 4,
+   which older compilers take for a Zen 3 with AVX-512, does 512 bits in two halves: shorter vectors waste less at the
+   ends of rows. */
 #if defined(__AVX512F__) && !defined(__znver3__) && !defined(__znver4__)
 #define BYTES 64
-#define REGISTERS 32
 #else
 #define BYTES 32
-#define REGISTERS 16
 #endif
-/* Registers that have names: with AVX-512's encoding shorter vectors have 32, too. */
 #if defined(__AVX512VL__)
-#define NAMES 32
+#define REGISTERS 32
 #else
-#define NAMES REGISTERS
+#define REGISTERS 16
 #endif
 #define LANES ((int64_t)(BYTES / sizeof(T)))
 /* Numbers in a line of the cache, and in as much of the first-level cache as may be counted on. */
@@ -319,7 +317,7 @@ static void gather_block(int64_t high, int64_t wide, Came came, int64_t count, c
         GATHER(4, 1) GATHER(4, 2) GATHER(4, 3)
         GATHER(5, 1) GATHER(5, 2)
         GATHER(6, 1) GATHER(6, 2)
-#if NAMES > 16
+#if REGISTERS > 16
         GATHER(3, 5) GATHER(3, 6) GATHER(4, 4) GATHER(4, 5) GATHER(4, 6)
         GATHER(5, 3) GATHER(5, 4) GATHER(5, 5) GATHER(5, 6) GATHER(6, 3) GATHER(6, 4) GATHER(6, 5)
 #endif
@@ -329,7 +327,7 @@ static void gather_block(int64_t high, int64_t wide, Came came, int64_t count, c
 /* The same for any number of rows and vectors. */
 static void gather(int64_t rows, int64_t vectors, Came came, int64_t count, const T *from, int64_t from_row, T *to,
                    int64_t to_row) {
-    int64_t down = up(rows, 6), across = up(vectors, least(6, (NAMES - 2) / up(rows, down)));
+    int64_t down = up(rows, 6), across = up(vectors, least(6, (REGISTERS - 2) / up(rows, down)));
     for (int64_t i = 0, r = 0, high; i < down; i++, r += high) {
         high = up(rows - r, down - i);
         for (int64_t j = 0, v = 0, wide; j < across; j++, v += wide) {
@@ -591,19 +589,72 @@ int pooled_backward(const Shape *s, const T *x, const Steps *x_step, const T *w,
     return failed;
 }
 
-/* Lays the images of `clients` out as the kernel wants them, to [channels][pixels][batch], a block at a time. */
-void batch_last(const T *from, T *to, int64_t clients, int64_t batch, int64_t channels, int64_t pixels,
-                int64_t channel_step, int64_t pixel_step) {
+/* ---- Laying images out ------------------------------------------------------------------------------------------- */
+
+/* Turns eight vectors of eight numbers into eight that hold one number of each, where the compiler can be told how. */
+#if defined(SINGLE) && BYTES == 32 && defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define TURNS
+#define PAIR(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+INLINE void turn(vec a[8]) {
+    UNROLL for (int i = 0; i < 4; i++) {
+        vec b = a[i], c = a[i + 4];
+        a[i] = PAIR(b, c, 0, 1, 2, 3, 8, 9, 10, 11), a[i + 4] = PAIR(b, c, 4, 5, 6, 7, 12, 13, 14, 15);
+    }
+    UNROLL for (int i = 0; i < 6; i += i == 1 ? 3 : 1) {
+        vec b = a[i], c = a[i + 2];
+        a[i] = PAIR(b, c, 0, 8, 1, 9, 4, 12, 5, 13), a[i + 2] = PAIR(b, c, 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+    UNROLL for (int i = 0; i < 8; i += 2) {
+        vec b = a[i], c = a[i + 1];
+        a[i] = PAIR(b, c, 0, 8, 1, 9, 4, 12, 5, 13), a[i + 1] = PAIR(b, c, 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+}
+#endif
+#endif
+
+/* One client's images, [batch] × [pixels][channels] or, with `planes`, [channels][pixels], to [channels][pixels][batch]. */
+static void lay_out(const T *from, T *to, int64_t batch, int64_t channels, int64_t pixels, int64_t planes) {
     int64_t image = channels * pixels;
-    for (int64_t n = 0; n < clients; n++, from += batch * image)
-        for (int64_t c = 0; c < channels; c++)
-            for (int64_t k = 0, block; k < pixels; k += block, to += block * batch) {
-                block = least(16, pixels - k);
-                for (int64_t b = 0; b < batch; b++) {
-                    const T *pixel = from + b * image + c * channel_step + k * pixel_step;
-                    for (int64_t i = 0; i < block; i++) to[i * batch + b] = pixel[i * pixel_step];
-                }
+#ifdef TURNS
+    if (batch >= 8 && image >= 8) {
+        int64_t inner = planes ? pixels : channels, outer_step = planes ? pixels : 1, inner_step = planes ? 1 : pixels;
+        for (int64_t k = 0; k < image; k += 8) {
+            /* The last block begins where it still fits, and writes some numbers again. */
+            int64_t first = least(k, image - 8), outer = first / inner, at = first % inner;
+            T *rows[8];
+            for (int i = 0; i < 8; i++, at++) {
+                if (at == inner) at = 0, outer++;
+                rows[i] = to + (outer * outer_step + at * inner_step) * batch;
             }
+            for (int64_t n = 0; n < batch; n += 8) {
+                int64_t b = least(n, batch - 8);
+                vec a[8];
+                UNROLL for (int i = 0; i < 8; i++) a[i] = LOAD(from + (b + i) * image + first);
+                turn(a);
+                UNROLL for (int i = 0; i < 8; i++) STORE(rows[i] + b, a[i]);
+            }
+        }
+        return;
+    }
+#endif
+    int64_t channel_step = planes ? pixels : 1, pixel_step = planes ? 1 : channels;
+    for (int64_t c = 0; c < channels; c++)
+        for (int64_t k = 0, block; k < pixels; k += block, to += block * batch) {
+            block = least(16, pixels - k);
+            for (int64_t b = 0; b < batch; b++) {
+                const T *pixel = from + b * image + c * channel_step + k * pixel_step;
+                for (int64_t i = 0; i < block; i++) to[i * batch + b] = pixel[i * pixel_step];
+            }
+        }
+}
+
+/* Lays the images of `clients` out as the kernel wants them. */
+void batch_last(const T *from, T *to, int64_t clients, int64_t batch, int64_t channels, int64_t pixels,
+                int64_t planes) {
+    int64_t count = batch * channels * pixels;
+    for (int64_t n = 0; n < clients; n++)
+        lay_out(from + n * count, to + n * count, batch, channels, pixels, planes);
 }
 
 int64_t vector_bits(void) { return 8 * BYTES; }

@@ -206,19 +206,13 @@ def batch_last(images: torch.Tensor) -> torch.Tensor:
     if laid.is_contiguous():
         return laid
     clients, batch, channels, height, width = images.shape
-    pixels = height * width
-    if images.is_contiguous():
-        steps = (pixels, 1)
-    elif images.permute(0, 1, 3, 4, 2).is_contiguous():
-        steps = (1, channels)
-    else:
-        steps = None
-    if steps is None or images.requires_grad:
+    planes = images.is_contiguous()
+    if images.requires_grad or not (planes or images.permute(0, 1, 3, 4, 2).is_contiguous()):
         return laid.contiguous()
     made = _with_room(tuple(laid.shape), images)
     _kernel_for(images.dtype).batch_last(
         *map(ctypes.c_void_p, (images.data_ptr(), made.data_ptr())),
-        *map(ctypes.c_int64, (clients, batch, channels, pixels, *steps)),
+        *map(ctypes.c_int64, (clients, batch, channels, height * width, planes)),
     )
     return made
 

@@ -114,8 +114,11 @@ def test_images_that_leave_no_position_are_refused():
 @pytest.mark.parametrize(
     "order", [(0, 1, 2, 3, 4), (0, 1, 3, 4, 2), (0, 2, 3, 4, 1), (3, 0, 1, 2, 4)], ids=str
 )
-def test_images_are_laid_out_with_the_batch_last(order):
-    images = torch.randn(2, 5, 3, 7, 4)
+@pytest.mark.parametrize(
+    ("batch", "dtype"), [(5, torch.float32), (13, torch.float32), (16, torch.float32), (13, torch.float64)]
+)
+def test_images_are_laid_out_with_the_batch_last(order, batch, dtype):
+    images = torch.randn(2, batch, 3, 7, 5, dtype=dtype)
     laid = batch_last(images.permute(order).contiguous().permute(*np.argsort(order).tolist()))
     assert laid.is_contiguous()
     assert torch.equal(laid, images.permute(0, 2, 3, 4, 1))
