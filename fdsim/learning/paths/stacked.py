@@ -12,6 +12,7 @@ from fdsim.learning.local.samples import Samples
 from fdsim.learning.paths.compiled import Compiled
 from fdsim.learning.paths.execution import ExecutionOptions
 from fdsim.learning.paths.stack_loop import Leaves, StackLoop, Step
+from fdsim.learning.paths.stacked_direct_conv import StackedDirectConv
 from fdsim.learning.paths.stacked_layers import Signal
 from fdsim.learning.paths.stacking import stack_of
 
@@ -25,6 +26,8 @@ class StackedTrainer(StackLoop):
         if net is None:
             raise ValueError("the stacked path does not support all layers of this module")
         self.net = net
+        first = net.layers[0] if net.layers else None
+        self.takes_levels = isinstance(first, StackedDirectConv) and first.pool and samples.channels_last
         self._losses = Compiled(self.losses) if execution.compiled else self.losses
 
     def stack(self, start: torch.Tensor, clients: int) -> Leaves:

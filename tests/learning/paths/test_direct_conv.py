@@ -20,6 +20,7 @@ from fdsim.data.datasets import Examples
 from fdsim.learning.cohort.cohort import CohortTrainer
 from fdsim.learning.config.acceleration import Acceleration
 from fdsim.learning.config.training import Training
+from fdsim.learning.local.samples import scaled
 from fdsim.learning.nets.library import CifarCnn, Mlp
 from fdsim.learning.paths import direct_conv
 from fdsim.learning.paths.direct_conv import ConvShape, DirectConv, batch_last, kernel
@@ -101,6 +102,24 @@ def test_one_clients_nan_is_not_anothers(pool):
     assert made[1].isnan().any()
     for found in (made, *torch.autograd.grad(made.sum(), leaves)):
         assert found[[0, 2]].isfinite().all()
+
+
+@needs_kernel
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("batch", [3, 9])
+def test_grey_levels_are_what_they_are_scaled_to(batch, dtype):
+    """To the bit, forward and back, as numbers laid out with the channels or the batch last."""
+    shape = ConvShape(2, batch, 8, 9, 3, 3, 3, 4, True, True)
+    levels = torch.randint(0, 256, (2, batch, 8, 9, 3), dtype=torch.uint8).permute(0, 4, 2, 3, 1)
+    w, b = torch.randn(2, 4, 3, 3, 3, dtype=dtype), torch.randn(2, 4, dtype=dtype)
+    numbers = scaled(levels, dtype)
+    made, found = [], []
+    for images in (levels, numbers, numbers.contiguous()):
+        leaves = [leaf.clone().requires_grad_() for leaf in (w, b)]
+        made.append(DirectConv.apply(images, *leaves, shape))
+        found.append(torch.autograd.grad(made[-1].square().sum(), leaves))
+    assert all(each.equal(made[0]) for each in made)
+    assert all(a.equal(c) for each in found for a, c in zip(each, found[0], strict=True))
 
 
 @needs_kernel
