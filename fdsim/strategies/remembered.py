@@ -107,30 +107,33 @@ def recalled_sum(
 def compare_and_remember(
     state: State, cohort: Cohort, clients: np.ndarray, updates: torch.Tensor
 ) -> torch.Tensor:
-    """Take updates [C, P]; return ‖m‖² of their moves m = Δ − remembered, and what each adds to ‖Σ m‖² [C, 2].
+    """Take updates [C, P]; return ‖m‖² of their moves m = Δ − remembered, and what the chunk adds to ‖Σ m‖² [C, 2].
 
-    Both mean nothing where nothing was remembered.
+    The former means nothing where nothing was remembered; the latter is divided evenly among the chunk's clients.
     """
     import torch
 
-    memory, moved, figures = state["memory"], state["moved"], []
+    memory, moved = state["memory"], state["moved"]
     known = age_of(state, clients, cohort.round_index) > 0
+    square_before = torch.dot(moved, moved)
+    move, squares = torch.empty_like(moved), []
     # Row by row, each stays in a CPU's cache while it is compared and overwritten: a third of the time of all at once.
     for row, counts, update in zip(_rows(state, clients).tolist(), known.tolist(), updates, strict=True):
-        move = update - memory[row].to(update.dtype)
-        square = torch.dot(move, move)
-        figures += [square, square + 2.0 * torch.dot(move, moved)]
+        kept = memory[row]
+        torch.sub(update, kept, out=move)
+        squares.append(torch.dot(move, move))
         if counts:
             moved += move
         if "circle" not in state:
-            memory[row].copy_(update)
+            kept.copy_(update)
     if "circle" in state:
         circles = np.arange(len(state["stored_in"]))
         of_active = state["circle"][cohort.active]
         count = np.bincount(of_active[of_active >= 0], minlength=len(circles))
         member = (state["circle"][clients] == circles[:, None]) / np.maximum(count, 1)[:, None]
         state["incoming"].addmm_(torch.as_tensor(member, dtype=updates.dtype, device=updates.device), updates)
-    return torch.stack(figures).view(-1, 2)
+    added = (torch.dot(moved, moved) - square_before) / len(clients)
+    return torch.stack([torch.stack(squares), added.expand(len(clients))], dim=1)
 
 
 def settle(state: State, cohort: Cohort) -> None:
