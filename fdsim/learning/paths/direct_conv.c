@@ -18,23 +18,21 @@
 #ifndef T
 #define T float
 #define WHOLE int32_t
+#define SINGLE
 #endif
 
-/* Vectors as wide as the processor's; those with 512 bits come with 32 registers, others with 16 (or 32 of half the
-   width). AMD's Zen 4, which older compilers take for a Zen 3 with AVX-512, does 512 bits in two halves: shorter vectors
-   waste less at the ends of rows. */
+/* Vectors as wide as the processor's; AVX-512 comes with 32 registers, of whatever width, others with 16. AMD's Zen 4,
+   which older compilers take for a Zen 3 with AVX-512, does 512 bits in two halves: shorter vectors waste less at the
+   ends of rows. */
 #if defined(__AVX512F__) && !defined(__znver3__) && !defined(__znver4__)
 #define BYTES 64
-#define REGISTERS 32
 #else
 #define BYTES 32
-#define REGISTERS 16
 #endif
-/* Registers that have names: with AVX-512's encoding shorter vectors have 32, too. */
 #if defined(__AVX512VL__)
-#define NAMES 32
+#define REGISTERS 32
 #else
-#define NAMES REGISTERS
+#define REGISTERS 16
 #endif
 #define LANES ((int64_t)(BYTES / sizeof(T)))
 /* Numbers in a line of the cache, and in as much of the first-level cache as may be counted on. */
@@ -319,7 +317,7 @@ static void gather_block(int64_t high, int64_t wide, Came came, int64_t count, c
         GATHER(4, 1) GATHER(4, 2) GATHER(4, 3)
         GATHER(5, 1) GATHER(5, 2)
         GATHER(6, 1) GATHER(6, 2)
-#if NAMES > 16
+#if REGISTERS > 16
         GATHER(3, 5) GATHER(3, 6) GATHER(4, 4) GATHER(4, 5) GATHER(4, 6)
         GATHER(5, 3) GATHER(5, 4) GATHER(5, 5) GATHER(5, 6) GATHER(6, 3) GATHER(6, 4) GATHER(6, 5)
 #endif
@@ -329,7 +327,7 @@ static void gather_block(int64_t high, int64_t wide, Came came, int64_t count, c
 /* The same for any number of rows and vectors. */
 static void gather(int64_t rows, int64_t vectors, Came came, int64_t count, const T *from, int64_t from_row, T *to,
                    int64_t to_row) {
-    int64_t down = up(rows, 6), across = up(vectors, least(6, (NAMES - 2) / up(rows, down)));
+    int64_t down = up(rows, 6), across = up(vectors, least(6, (REGISTERS - 2) / up(rows, down)));
     for (int64_t i = 0, r = 0, high; i < down; i++, r += high) {
         high = up(rows - r, down - i);
         for (int64_t j = 0, v = 0, wide; j < across; j++, v += wide) {
@@ -384,6 +382,83 @@ static void unsettle(const T *dy, const uint8_t *chosen, T *to, int64_t count) {
     }
 }
 
+/* ---- Laying images out ------------------------------------------------------------------------------------------- */
+
+/* Turns eight vectors of eight numbers into eight that hold one number of each, where the compiler can be told how. */
+#if defined(SINGLE) && BYTES == 32 && defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define TURNS
+#define PAIR(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+INLINE void turn(vec a[8]) {
+    UNROLL for (int i = 0; i < 4; i++) {
+        vec b = a[i], c = a[i + 4];
+        a[i] = PAIR(b, c, 0, 1, 2, 3, 8, 9, 10, 11), a[i + 4] = PAIR(b, c, 4, 5, 6, 7, 12, 13, 14, 15);
+    }
+    UNROLL for (int i = 0; i < 6; i += i == 1 ? 3 : 1) {
+        vec b = a[i], c = a[i + 2];
+        a[i] = PAIR(b, c, 0, 8, 1, 9, 4, 12, 5, 13), a[i + 2] = PAIR(b, c, 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+    UNROLL for (int i = 0; i < 8; i += 2) {
+        vec b = a[i], c = a[i + 1];
+        a[i] = PAIR(b, c, 0, 8, 1, 9, 4, 12, 5, 13), a[i + 1] = PAIR(b, c, 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+}
+#endif
+#endif
+
+/* One client's images, [batch] × [pixels][channels] or, with `planes`, [channels][pixels], to [channels][pixels][batch]. */
+static void lay_out(const T *from, T *to, int64_t batch, int64_t channels, int64_t pixels, int64_t planes) {
+    int64_t image = channels * pixels;
+#ifdef TURNS
+    if (batch >= 8 && image >= 8) {
+        int64_t inner = planes ? pixels : channels, outer_step = planes ? pixels : 1, inner_step = planes ? 1 : pixels;
+        for (int64_t k = 0; k < image; k += 8) {
+            /* The last block begins where it still fits, and writes some numbers again. */
+            int64_t first = least(k, image - 8), outer = first / inner, at = first % inner;
+            T *rows[8];
+            for (int i = 0; i < 8; i++, at++) {
+                if (at == inner) at = 0, outer++;
+                rows[i] = to + (outer * outer_step + at * inner_step) * batch;
+            }
+            for (int64_t n = 0; n < batch; n += 8) {
+                int64_t b = least(n, batch - 8);
+                vec a[8];
+                UNROLL for (int i = 0; i < 8; i++) a[i] = LOAD(from + (b + i) * image + first);
+                turn(a);
+                UNROLL for (int i = 0; i < 8; i++) STORE(rows[i] + b, a[i]);
+            }
+        }
+        return;
+    }
+#endif
+    int64_t channel_step = planes ? pixels : 1, pixel_step = planes ? 1 : channels;
+    for (int64_t c = 0; c < channels; c++)
+        for (int64_t k = 0, block; k < pixels; k += block, to += block * batch) {
+            block = least(16, pixels - k);
+            for (int64_t b = 0; b < batch; b++) {
+                const T *pixel = from + b * image + c * channel_step + k * pixel_step;
+                for (int64_t i = 0; i < block; i++) to[i * batch + b] = pixel[i * pixel_step];
+            }
+        }
+}
+
+/* Grey levels 0…255 become [−1, 1], to the bit as in samples.py: HOLD keeps the product from being rounded later. */
+static void unpack(const uint8_t *levels, T *to, int64_t count) {
+    const T unit = (T)(1.0 / 127.5);
+    int64_t n = 0;
+    for (; n + LANES <= count; n += LANES) {
+        mask whole = __builtin_convertvector(*(const bytes *)(levels + n), mask);
+        vec a = __builtin_convertvector(whole, vec) * unit;
+        HOLD(a);
+        STORE(to + n, a - 1);
+    }
+    for (; n < count; n++) {
+        T a = levels[n] * unit;
+        HOLD(a);
+        to[n] = a - 1;
+    }
+}
+
 /* ---- The passes --------------------------------------------------------------------------------------------------- */
 
 static T *zeros(int64_t count) {
@@ -395,20 +470,28 @@ static T *zeros(int64_t count) {
 /* x [clients][inputs][height][width][batch], w [clients][outputs][inputs][rows][columns], bias [clients][outputs] or
    NULL give y [clients][outputs][high][wide][batch], after pooling if asked for. `chosen`, of the same size, says for
    the way back which of the four pooled positions won, or 4 where ReLU let nothing through. Behind x there must be room
-   for a vector. */
-int forward(const Shape *s, const T *x, const T *w, const T *bias, T *y, uint8_t *chosen) {
+   for a vector, unless it lies [clients][batch][height][width][inputs], as `Lying` says. */
+typedef enum { BATCH_LAST, CHANNELS_LAST, LEVELS } Lying; /* The last: as the second, but grey levels. */
+int forward(const Shape *s, const void *x, int64_t lying, const T *w, const T *bias, T *y, uint8_t *chosen) {
     int64_t high = s->height - s->rows + 1, wide = s->width - s->columns + 1, band = s->pool ? 2 : 1;
     int64_t down = high / band, across = wide / band, vectors = up(wide * s->batch, LANES);
     int64_t row = s->width * s->batch, window = s->rows * s->columns, pitch = vectors * LANES;
     Walk k = {s->inputs, s->rows, s->columns, s->height * row, row, s->batch, s->inputs * window, window, s->columns, 1};
     Tile tile = best_tile(s->outputs, vectors, 6, 4);
+    int64_t below = s->outputs * pitch, count = s->inputs * s->height * row;
     T *sums = zeros(band * s->outputs * pitch + LANES);
-    if (!sums) return 1;
-    int64_t below = s->outputs * pitch;
-    for (int64_t n = 0; n < s->clients; n++) {
+    T *laid = zeros(lying == BATCH_LAST ? 1 : count + LANES), *unpacked = zeros(lying == LEVELS ? count : 1);
+    int failed = !sums || !laid || !unpacked;
+    for (int64_t n = 0; n < s->clients && !failed; n++) {
+        /* One client's images stay in the cache between this and the sums. */
+        if (lying == LEVELS) unpack((const uint8_t *)x + n * count, unpacked, count);
+        const T *given = lying == LEVELS ? unpacked : (const T *)x + n * count;
+        if (lying != BATCH_LAST) lay_out(given, laid, s->batch, s->inputs, s->height * s->width, 0);
+        const T *images = lying == BATCH_LAST ? given : laid;
         for (int64_t i = 0; i < down; i++) {
             for (int64_t r = 0; r < band; r++)
-                sum_row(tile, &k, s->outputs, vectors, 0, 0, x + (band * i + r) * row, w, bias, sums + r * below, pitch);
+                sum_row(tile, &k, s->outputs, vectors, 0, 0, images + (band * i + r) * row, w, bias, sums + r * below,
+                        pitch);
             for (int64_t o = 0; o < s->outputs; o++) {
                 int64_t at = (o * down + i) * across * s->batch;
                 if (s->pool)
@@ -417,14 +500,13 @@ int forward(const Shape *s, const T *x, const T *w, const T *bias, T *y, uint8_t
                     settle(sums + o * pitch, 0, 0, s->relu, y + at, chosen + at, 1, across * s->batch);
             }
         }
-        x += s->inputs * s->height * row;
         w += s->outputs * k.w_channel;
         if (bias) bias += s->outputs;
         y += s->outputs * down * across * s->batch;
         chosen += s->outputs * down * across * s->batch;
     }
-    free(sums);
-    return 0;
+    free(sums), free(laid), free(unpacked);
+    return failed;
 }
 
 /* The way back without pooling: from dy, of the same shape as y, dw and db (or NULL) and, unless it is NULL, dx. Behind
@@ -543,8 +625,8 @@ static void gather_inputs(const Shape *s, const T *w, int64_t w_row, const T *dy
 
 /* The way back with pooling, and perhaps ReLU: from dy, of the same shape as y but in any order, dw and db (or NULL)
    and, unless it is NULL, dx [clients][batch][height][width][inputs], behind which there must be room for a vector.
-   x has the shape it had for `forward`, but may lie in any order, too. */
-int pooled_backward(const Shape *s, const T *x, const Steps *x_step, const T *w, const T *dy, const Steps *dy_step,
+   x is as it was for `forward`. */
+int pooled_backward(const Shape *s, const void *x, int64_t lying, const T *w, const T *dy, const Steps *dy_step,
                     const uint8_t *chosen, T *dw, T *db, T *dx) {
     int64_t down = (s->height - s->rows + 1) / 2, across = (s->width - s->columns + 1) / 2;
     int64_t pixels = s->height * s->width, image = pixels * s->inputs, x_row = s->width * s->inputs;
@@ -557,16 +639,19 @@ int pooled_backward(const Shape *s, const T *x, const Steps *x_step, const T *w,
     Came came = {zeros(longest), malloc((size_t)longest * sizeof(int64_t))};
     int failed = !images || !runs || !came.value || !came.place;
     for (int64_t n = 0; n < s->clients && !failed; n++) {
-        if (x_step->pixel == s->inputs && (x_step->channel == 1 || s->inputs == 1))
-            memcpy(images, x, (size_t)(s->batch * image) * sizeof(T));
+        const T *given = (const T *)x + n * s->batch * image;
+        if (lying == LEVELS)
+            unpack((const uint8_t *)x + n * s->batch * image, images, s->batch * image);
+        else if (lying == CHANNELS_LAST)
+            memcpy(images, given, (size_t)(s->batch * image) * sizeof(T));
         else
             for (int64_t k = 0, block; k < pixels; k += block) {
                 block = least(16, pixels - k);
                 for (int64_t b = 0; b < s->batch; b++)
                     for (int64_t c = 0; c < s->inputs; c++) {
-                        const T *from = x + b * x_step->image + c * x_step->channel + k * x_step->pixel;
+                        const T *from = given + (c * pixels + k) * s->batch + b;
                         T *to = images + b * image + k * s->inputs + c;
-                        for (int64_t i = 0; i < block; i++) to[i * s->inputs] = from[i * x_step->pixel];
+                        for (int64_t i = 0; i < block; i++) to[i * s->inputs] = from[i * s->batch];
                     }
             }
         gather_weights(s, images, dy, dy_step, chosen, came, band, runs, w_row, db);
@@ -583,7 +668,6 @@ int pooled_backward(const Shape *s, const T *x, const Steps *x_step, const T *w,
             gather_inputs(s, runs, w_row, dy, dy_step, chosen, came, dx);
             dx += s->batch * image;
         }
-        x += s->batch * image;
         if (db) db += s->outputs;
         dy += positions, chosen += positions;
     }
@@ -591,19 +675,12 @@ int pooled_backward(const Shape *s, const T *x, const Steps *x_step, const T *w,
     return failed;
 }
 
-/* Lays the images of `clients` out as the kernel wants them, to [channels][pixels][batch], a block at a time. */
+/* Lays the images of `clients` out as the kernel wants them. */
 void batch_last(const T *from, T *to, int64_t clients, int64_t batch, int64_t channels, int64_t pixels,
-                int64_t channel_step, int64_t pixel_step) {
-    int64_t image = channels * pixels;
-    for (int64_t n = 0; n < clients; n++, from += batch * image)
-        for (int64_t c = 0; c < channels; c++)
-            for (int64_t k = 0, block; k < pixels; k += block, to += block * batch) {
-                block = least(16, pixels - k);
-                for (int64_t b = 0; b < batch; b++) {
-                    const T *pixel = from + b * image + c * channel_step + k * pixel_step;
-                    for (int64_t i = 0; i < block; i++) to[i * batch + b] = pixel[i * pixel_step];
-                }
-            }
+                int64_t planes) {
+    int64_t count = batch * channels * pixels;
+    for (int64_t n = 0; n < clients; n++)
+        lay_out(from + n * count, to + n * count, batch, channels, pixels, planes);
 }
 
 int64_t vector_bits(void) { return 8 * BYTES; }

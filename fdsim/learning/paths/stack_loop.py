@@ -41,6 +41,9 @@ class Step:
 class StackLoop:
     """Trains a stack of clients step by step; the path computes the gradients."""
 
+    takes_levels = False
+    """Whether the path scales grey levels itself."""
+
     def __init__(self, module: nn.Module, samples: Samples, execution: ExecutionOptions) -> None:
         self.module, self.samples, self.layout = module, samples, ParameterLayout.of(module)
         self.dropouts = dropouts(module)
@@ -74,7 +77,7 @@ class StackLoop:
             if working < sgd.clients and working <= _SHED_AT_FRAC * sgd.clients:
                 sgd.shed(working)
             size = sgd.clients
-            inputs, labels = self.samples.take(on.rows[step, :size])
+            inputs, labels = self.samples.take(on.rows[step, :size], levels=self.takes_levels)
             keys = None if on.keys is None else on.keys[step, :, :size]
             weights, move = on.weights[step, :size], sgd.move(working)
             found, losses = self.gradients(sgd.leaves, Step(inputs, labels, weights, keys, move))

@@ -12,6 +12,7 @@ from fdsim.learning.local.samples import Samples
 from fdsim.learning.paths.compiled import Compiled
 from fdsim.learning.paths.execution import ExecutionOptions
 from fdsim.learning.paths.stack_loop import Leaves, StackLoop, Step
+from fdsim.learning.paths.stacked_direct_conv import StackedDirectConv
 from fdsim.learning.paths.stacked_layers import Signal
 from fdsim.learning.paths.stacking import stack_of
 
@@ -25,6 +26,8 @@ class StackedTrainer(StackLoop):
         if net is None:
             raise ValueError("the stacked path does not support all layers of this module")
         self.net = net
+        first = net.layers[0] if net.layers else None
+        self.takes_levels = isinstance(first, StackedDirectConv) and first.pool and samples.channels_last
         self._losses = Compiled(self.losses) if execution.compiled else self.losses
 
     def stack(self, start: torch.Tensor, clients: int) -> Leaves:
@@ -35,17 +38,15 @@ class StackedTrainer(StackLoop):
 
     def gradients(self, leaves: Leaves, step: Step) -> tuple[Sequence[torch.Tensor | None], torch.Tensor]:
         losses = self._losses(leaves, step)
-        found = torch.autograd.grad(
-            losses.sum() * self.loss_scale, leaves, allow_unused=self.execution.direct
-        )
+        # What would come back from their sum, without the sum.
+        came = torch.full_like(losses, self.loss_scale)
+        found = torch.autograd.grad(losses, leaves, came, allow_unused=self.execution.direct)
         return found, losses.detach()
 
     def losses(self, leaves: Leaves, step: Step) -> torch.Tensor:
         """Return each client's batch loss [C]."""
         with self.execution.mixed_precision():
-            # Linear layers alone keep their bits: only nets that the kernel rounds anew move early.
-            move = step.move if self.execution.direct else None
-            signal = Signal(step.inputs, step.inputs.shape[0], keys=step.keys, move=move)
+            signal = Signal(step.inputs, step.inputs.shape[0], keys=step.keys, move=step.move)
             logits = self.net.forward(signal, leaves).as_rows().values
         each = cross_entropy(
             logits.flatten(0, 1).to(step.weights.dtype), step.labels.flatten(), reduction="none"

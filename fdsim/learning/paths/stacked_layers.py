@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import nn
@@ -152,36 +151,6 @@ class StackedConv(StackedLayer):
         return replace(signal, values=wide.flatten(3).permute(0, 3, 1, 2), images=True)
 
 
-def _multiplied(rows: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    return torch.bmm(rows, weights) if bias is None else torch.baddbmm(bias, rows, weights)
-
-
-class MovingLinear(torch.autograd.Function):
-    """C linear layers whose weights move on the way back: their gradient is neither written nor read again.
-
-    Rows [C, B, in], weights [C, in, out] and, unless it is None, bias [C, 1, out] give [C, B, out].
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, rows: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor | None, move: Move
-    ) -> torch.Tensor:
-        """Multiply."""
-        ctx.save_for_backward(rows)
-        # Not saved as a tensor that must not change: it does, in this very layer's backward pass.
-        ctx.weights, ctx.biased, ctx.move = weights, bias is not None, move
-        return _multiplied(rows, weights, bias)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Return the gradients of rows and bias, and move the weights."""
-        (rows,), came, count = ctx.saved_tensors, gradients[0], ctx.move.clients
-        of_rows = torch.bmm(came, ctx.weights.transpose(1, 2))
-        of_bias = came.sum(dim=1, keepdim=True) if ctx.biased else None
-        ctx.weights[:count].baddbmm_(rows[:count].transpose(1, 2), came[:count], alpha=-ctx.move.rate)
-        return of_rows, None, of_bias, None
-
-
 class StackedLinear(StackedLayer):
     """C linear layers as one batched product."""
 
@@ -199,11 +168,7 @@ class StackedLinear(StackedLayer):
     def forward(self, signal: Signal, leaves: Leaves) -> Signal:
         signal = signal.as_rows()
         rows = signal.values.flatten(1, -2)
-        bias = leaves[1] if len(leaves) > 1 else None
-        if signal.move is not None and rows.requires_grad:
-            made: torch.Tensor = MovingLinear.apply(rows, leaves[0].detach(), bias, signal.move)
-        else:
-            made = _multiplied(rows, leaves[0], bias)
+        made = torch.baddbmm(leaves[1], rows, leaves[0]) if len(leaves) > 1 else torch.bmm(rows, leaves[0])
         return signal.then(made.view(*signal.values.shape[:-1], made.shape[-1]))
 
 
