@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Form = Literal["each", "half", "circles"]
 #: Circles that are looked for: more than there are does little harm, since each then holds part of a circle.
 CIRCLES = 32
+#: Numbers of remembered updates that are copied at a time.
+_COPIED = 2**20
 
 
 def needed_gb(federation: Federation, form: Form) -> float:
@@ -100,8 +102,15 @@ def recalled_sum(
     rows = np.flatnonzero(total)
     if not len(rows):
         return None
-    remembered: torch.Tensor = state["memory"][torch.as_tensor(rows, device=like.device)].to(like.dtype)
-    return torch.as_tensor(total[rows], dtype=like.dtype, device=like.device) @ remembered
+    memory: torch.Tensor = state["memory"]
+    if memory.dtype == like.dtype and 2 * len(rows) >= len(total):
+        return torch.as_tensor(total, dtype=like.dtype, device=like.device) @ memory
+    # A few rows at a time: fresh memory for a copy of all of them costs more than the sum.
+    found = torch.zeros_like(like)
+    for some in np.array_split(rows, -(-len(rows) * len(like) // _COPIED)):
+        remembered = memory[torch.as_tensor(some, device=like.device)].to(like.dtype)
+        found += torch.as_tensor(total[some], dtype=like.dtype, device=like.device) @ remembered
+    return found
 
 
 def compare_and_remember(
