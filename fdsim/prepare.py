@@ -11,6 +11,7 @@ import numpy as np
 from fdsim.catalogue import is_own
 from fdsim.data.coupling import assign
 from fdsim.data.memory import refuse_beyond
+from fdsim.devices.engine.gc_pause import paused
 from fdsim.errors import DataError
 from fdsim.rng import stream
 from fdsim.scenario import Scenario, hash_of
@@ -171,8 +172,10 @@ def planned_federation(prepared: Prepared) -> Federation:
 
 def make_task(prepared: Prepared, *, device: str | None = None) -> Task:
     """Put data and net on the accelerator; `device` overrides the scenario's choice."""
-    from fdsim.learning.cohort.cohort import CohortTrainer
-    from fdsim.learning.engine import Task
+    # torch makes so many objects that live for ever that looking for garbage takes a sixth of its import.
+    with paused():
+        from fdsim.learning.cohort.cohort import CohortTrainer
+        from fdsim.learning.engine import Task
 
     scenario = prepared.scenario
     acceleration = scenario.acceleration

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 import traceback
@@ -127,6 +129,7 @@ def main() -> None:
     sys.stdout = cast("TextIO", _UntilClosed(sys.stdout))
     # Looking for plugins of pydantic reads the metadata of every installed package; "" in its place looks for them.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
+    atexit.register(_end_soon)
     debug = "--debug" in sys.argv or bool(os.environ.get("FDSIM_DEBUG"))
     # --debug may stand anywhere on the line, as people add it to the end of the command that failed.
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
@@ -142,6 +145,12 @@ def main() -> None:
         warnings.simplefilter("always", RunFolderWarning)
         warnings.showwarning = show
         _call(arguments, debug=debug)
+
+
+def _end_soon() -> None:
+    """Spare a short verb Python's last look for garbage; what torch has loaded reports leaks if it is not taken down."""
+    if "torch" not in sys.modules:
+        gc.freeze()
 
 
 def _command(verb: str) -> Any:
