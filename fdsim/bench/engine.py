@@ -43,9 +43,9 @@ class EngineWorkload:
 
 
 WORKLOADS = (
-    EngineWorkload("mnist", MnistCnn(), (1, 28, 28), 20, 160, Training(local_epochs=2, batch_size=5), 4.5),
-    EngineWorkload("cifar10", CifarCnn(), (3, 32, 32), 20, 800, Training(local_epochs=2, batch_size=20), 3.0),
-    EngineWorkload("pfl", PflCnn(), (3, 32, 32), 50, 50, Training(local_epochs=1, batch_size=10), 1.1),
+    EngineWorkload("mnist", MnistCnn(), (1, 28, 28), 20, 160, Training(local_epochs=2, batch_size=5), 6.0),
+    EngineWorkload("cifar10", CifarCnn(), (3, 32, 32), 20, 800, Training(local_epochs=2, batch_size=20), 4.0),
+    EngineWorkload("pfl", PflCnn(), (3, 32, 32), 50, 50, Training(local_epochs=1, batch_size=10), 1.3),
     EngineWorkload("digits", Mlp(), (1, 8, 8), 20, 70, Training(local_epochs=2, batch_size=10), 0.95),
     EngineWorkload(
         "depthwise", DepthwiseCnn(), (3, 32, 32), 10, 40, Training(local_epochs=1, batch_size=10), 0.95

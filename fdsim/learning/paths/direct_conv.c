@@ -327,6 +327,10 @@ static void gather_block(int64_t high, int64_t wide, Came came, int64_t count, c
 /* The same for any number of rows and vectors. */
 static void gather(int64_t rows, int64_t vectors, Came came, int64_t count, const T *from, int64_t from_row, T *to,
                    int64_t to_row) {
+    if (rows <= 6 && vectors <= 6 && rows * vectors <= REGISTERS - 2) { /* Dividing would take longer than a short list. */
+        gather_block(rows, vectors, came, count, from, from_row, to, to_row);
+        return;
+    }
     int64_t down = up(rows, 6), across = up(vectors, least(6, (REGISTERS - 2) / up(rows, down)));
     for (int64_t i = 0, r = 0, high; i < down; i++, r += high) {
         high = up(rows - r, down - i);
