@@ -3,7 +3,7 @@
 python analysis/friends_with_memory.py --out analysis/results --seeds 10
 
 Each trial (a scenario and a seed) is a row per strategy in friends_with_memory.csv, written as soon as it is known;
-started again, it goes on with what is missing. Then friends_with_memory.md, the table, and .png, the picture, are made.
+started again, it goes on with the rows that are missing. Then friends_with_memory.md, the table, and .png, the picture, are made.
 Half an hour on one core.
 """
 
@@ -53,21 +53,23 @@ TRIALS: dict[str, tuple[str, list[str]]] = {
 #: Errors are measured on the first seeds only: that trains the missing clients as well, and changes nothing else.
 MEASURED_SEEDS = 2
 SETTINGS = [
-    "strategies=[" + ",".join(f'{{kind="{kind}"}}' for kind in STRATEGIES) + "]",
     "telemetry.evaluate_every=1",
     "telemetry.events=false",
     "telemetry.similarity_every=0",
 ]
 
 
-def measure(trial: str, seed: int, overrides: list[str] | None = None) -> pd.DataFrame:
-    """Run all strategies on one trace; return a row for each: accuracies, and how its predicted errors did."""
+def measure(
+    trial: str, seed: int, strategies: list[str] = STRATEGIES, overrides: list[str] | None = None
+) -> pd.DataFrame:
+    """Run strategies on one trace; return a row for each: accuracies, and how its predicted errors did."""
     scenario, changes = TRIALS[trial]
     with tempfile.TemporaryDirectory() as folder:
         run = fdsim.run(
             SCENARIOS / f"{scenario}.toml",
             Path(folder) / "run",
             overrides=[
+                "strategies=[" + ",".join(f'{{kind="{kind}"}}' for kind in strategies) + "]",
                 *SETTINGS,
                 *changes,
                 f"seed={seed}",
@@ -79,7 +81,7 @@ def measure(trial: str, seed: int, overrides: list[str] | None = None) -> pd.Dat
         rounds = run.read("rounds", columns=["strategy", "round", "test_accuracy"])
         clients = run.read("clients", columns=["strategy", "predicted_error", "substitution_error"])
     rows = []
-    for strategy in STRATEGIES:
+    for strategy in strategies:
         accuracy = rounds[rounds["strategy"] == strategy].sort_values("round")["test_accuracy"].to_numpy()
         mine = clients[clients["strategy"] == strategy].dropna()
         told = len(mine) > 2
@@ -106,11 +108,12 @@ def measure_missing(path: Path, seeds: range) -> pd.DataFrame:
     """Measure what the CSV does not have yet, and return all of it."""
     known = set()
     if path.is_file():
-        known = set(pd.read_csv(path)[["trial", "seed"]].itertuples(index=False, name=None))
+        known = set(pd.read_csv(path)[["trial", "seed", "strategy"]].itertuples(index=False, name=None))
     for seed in seeds:
         for trial in TRIALS:
-            if (trial, seed) not in known:
-                rows = measure(trial, seed)
+            missing = [name for name in STRATEGIES if (trial, seed, name) not in known]
+            if missing:
+                rows = measure(trial, seed, missing)
                 rows.to_csv(path, mode="a", header=not path.is_file(), index=False, float_format="%.6g")
                 print(f"{trial}, seed {seed}", flush=True)
     return pd.read_csv(path)

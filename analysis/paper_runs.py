@@ -8,7 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from fdsim.telemetry.reader import Run, find_run_folders, open_run
+from fdsim.telemetry.manifest import find_run_folders
+from fdsim.telemetry.reader import Run, open_run
 
 #: The columns that tell the variants of the experiments apart.
 VARIANT = ["experiment", "clients", "alpha", "local_work", "proximal_mu", "shards"]

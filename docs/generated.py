@@ -180,9 +180,9 @@ def commands_page() -> str:
     """List every command with its arguments and options."""
     import typer.main
 
-    from fdsim.cli.app import GROUPS, app
+    from fdsim.cli.app import GROUPS, assemble
 
-    root: Any = typer.main.get_command(app)
+    root: Any = typer.main.get_command(assemble())
     parts = [
         "# Commands",
         "Exit codes: 0 success, 1 the run failed, 2 the input was wrong. `--debug` shows tracebacks.",

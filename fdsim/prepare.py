@@ -11,9 +11,11 @@ import numpy as np
 from fdsim.catalogue import is_own
 from fdsim.data.coupling import assign
 from fdsim.data.memory import refuse_beyond
+from fdsim.devices.engine.gc_pause import paused
 from fdsim.errors import DataError
 from fdsim.rng import stream
 from fdsim.scenario import Scenario, hash_of
+from fdsim.strategies.base import Federation
 from fdsim.workload import Workload
 
 if TYPE_CHECKING:
@@ -153,11 +155,27 @@ def refuse_impossible(prepared: Prepared, memory_bytes: float) -> None:
     )
 
 
+def planned_federation(prepared: Prepared) -> Federation:
+    """Describe the federation to strategies that check it before anything runs."""
+    scenario = prepared.scenario
+    return Federation(
+        clients=scenario.clients,
+        rounds=scenario.rounds,
+        parameters=prepared.workload.cost.parameters,
+        seed=scenario.seed,
+        client_weight=prepared.client_weight,
+        true_cluster=prepared.true_cluster,
+        accelerator="cpu",
+        dtype=np.dtype(np.float64 if scenario.acceleration.precision == "float64" else np.float32),
+    )
+
+
 def make_task(prepared: Prepared, *, device: str | None = None) -> Task:
     """Put data and net on the accelerator; `device` overrides the scenario's choice."""
-    from fdsim.learning.cohort.cohort import CohortTrainer
-    from fdsim.learning.engine import Task
-    from fdsim.strategies.base import Federation
+    # torch makes so many objects that live for ever that looking for garbage takes a sixth of its import.
+    with paused():
+        from fdsim.learning.cohort.cohort import CohortTrainer
+        from fdsim.learning.engine import Task
 
     scenario = prepared.scenario
     acceleration = scenario.acceleration

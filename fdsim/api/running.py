@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fdsim.errors import InputError, RunError, RunFolderError
 from fdsim.scenario import load_scenario
-from fdsim.telemetry.callback import Callback, Callbacks, refuse_deaf
+from fdsim.telemetry.callback import Callback, Callbacks, refuse_arguments, refuse_deaf
 from fdsim.telemetry.reader import Run
 
 if TYPE_CHECKING:
@@ -126,6 +126,7 @@ def _importable(callbacks: Sequence[str | type]) -> tuple[str, ...]:
         found = callback_class(name)
         if isinstance(found, type):
             refuse_deaf(found)
+        refuse_arguments(found, remedy="give its arguments defaults; every trial makes its own object")
         names.append(name)
     return tuple(names)
 
@@ -138,7 +139,10 @@ def _listening(callbacks: Sequence[Any]) -> list[Any]:
         raise InputError("callbacks", "a single callback is given", "give a list of callbacks")
     own = []
     for one in callbacks:
-        made = callback_class(one)() if isinstance(one, str) else one() if isinstance(one, type) else one
+        made = callback_class(one) if isinstance(one, str) else one
+        if isinstance(one, str | type):
+            refuse_arguments(made, remedy="give an object instead of the class")
+            made = made()
         refuse_deaf(made)
         own.append(made)
     return own

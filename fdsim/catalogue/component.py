@@ -36,7 +36,14 @@ _BUILT_IN = frozenset([*BASES.values(), *(path for kinds in MENU.values() for pa
 class Table(BaseModel):
     """A frozen record that refuses unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # The validator of a class is built when it is first asked: a scenario names few of the kinds that are imported.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **about: Any) -> None:
+        # What is wrong with a field of a user's own class is told at the line of the class, not at its first use.
+        if not cls.__module__.startswith("fdsim."):
+            cls.model_rebuild(raise_errors=False)
 
     @model_validator(mode="before")
     @classmethod

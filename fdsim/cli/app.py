@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Sequence
+from contextlib import nullcontext
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, TextIO, cast
 
@@ -14,51 +18,45 @@ import typer
 from typer.core import TyperGroup
 
 from fdsim import __version__
-from fdsim.cli import bench, fleet, listing, trace
-from fdsim.cli.compare import compare
-from fdsim.cli.explain import explain
-from fdsim.cli.new import new
-from fdsim.cli.report import report
-from fdsim.cli.run import run
-from fdsim.cli.schema import schema
-from fdsim.cli.show import show
-from fdsim.cli.study import study
-from fdsim.cli.theory import theory
-from fdsim.cli.validate import validate
-from fdsim.cli.verify import verify
+from fdsim.devices.engine.gc_pause import paused
 from fdsim.errors import FdsimError, RunFolderWarning, printable
 
-#: Every verb, in groups and in the order in which a newcomer needs them.
-GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
-    "Simulate": {"new": new, "run": run, "study": study, "trace": trace.app, "fleet": fleet.app},
-    "Look at results": {"report": report, "compare": compare, "show": show},
-    "Write scenarios": {"validate": validate, "explain": explain, "list": listing.app, "schema": schema},
-    "Check": {"verify": verify, "theory": theory, "bench": bench.app},
+#: Every verb and where it is, in groups and in the order in which a newcomer needs them.
+GROUPS: dict[str, dict[str, str]] = {
+    "Simulate": {
+        "new": "fdsim.cli.new:new",
+        "run": "fdsim.cli.run:run",
+        "study": "fdsim.cli.study:study",
+        "trace": "fdsim.cli.trace:app",
+        "fleet": "fdsim.cli.fleet:app",
+    },
+    "Look at results": {
+        "report": "fdsim.cli.report:report",
+        "compare": "fdsim.cli.compare:compare",
+        "show": "fdsim.cli.show:show",
+    },
+    "Write scenarios": {
+        "validate": "fdsim.cli.validate:validate",
+        "explain": "fdsim.cli.explain:explain",
+        "list": "fdsim.cli.listing:app",
+        "schema": "fdsim.cli.schema:schema",
+    },
+    "Check": {
+        "verify": "fdsim.cli.verify:verify",
+        "theory": "fdsim.cli.theory:theory",
+        "bench": "fdsim.cli.bench:app",
+    },
 }
-VERBS = {name: verb for verbs in GROUPS.values() for name, verb in verbs.items()}
+VERBS = [name for verbs in GROUPS.values() for name in verbs]
+#: Verbs that are over before Python's collector of garbage could find any.
+_BRIEF = {"new", "validate", "list", "schema"}
 
 
 class _Ordered(TyperGroup):
     """Lists the verbs as `VERBS` does; Typer alone would put all groups last."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(VERBS)
-
-
-app = typer.Typer(
-    name="fdsim",
-    cls=_Ordered,
-    help="Federated learning on devices that drop out.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-for _panel, _verbs in GROUPS.items():
-    for _name, _verb in _verbs.items():
-        if isinstance(_verb, typer.Typer):
-            app.add_typer(_verb, name=_name, rich_help_panel=_panel)
-        else:
-            app.command(_name, rich_help_panel=_panel)(_verb)
+        return [verb for verb in VERBS if verb in self.commands]
 
 
 def _version(wanted: bool) -> None:
@@ -67,7 +65,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
     version: Annotated[
@@ -75,6 +72,29 @@ def _options(
     ] = False,
 ) -> None:
     """Federated learning on devices that drop out."""
+
+
+def assemble(wanted: Sequence[str] = VERBS) -> typer.Typer:
+    """Return the command line with the verbs that are wanted; the modules of others are not even imported."""
+    app = typer.Typer(
+        name="fdsim",
+        cls=_Ordered,
+        help="Federated learning on devices that drop out.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_options)
+    for panel, verbs in GROUPS.items():
+        for name in verbs:
+            if name in wanted:
+                module, _, attribute = verbs[name].partition(":")
+                verb = getattr(import_module(module), attribute)
+                if isinstance(verb, typer.Typer):
+                    app.add_typer(verb, name=name, rich_help_panel=panel)
+                else:
+                    app.command(name, rich_help_panel=panel)(verb)
+    return app
 
 
 class _UntilClosed:
@@ -107,6 +127,9 @@ class _UntilClosed:
 def main() -> None:
     """Run the command line; exit codes: 0 success, 1 the run failed, 2 the input was wrong, 3 a strategy failed."""
     sys.stdout = cast("TextIO", _UntilClosed(sys.stdout))
+    # Looking for plugins of pydantic reads the metadata of every installed package; "" in its place looks for them.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
+    atexit.register(_end_soon)
     debug = "--debug" in sys.argv or bool(os.environ.get("FDSIM_DEBUG"))
     # --debug may stand anywhere on the line, as people add it to the end of the command that failed.
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
@@ -124,9 +147,15 @@ def main() -> None:
         _call(arguments, debug=debug)
 
 
-def _command() -> Any:
-    """Return the whole command line; flags take no value, so their help names none."""
-    made: Any = typer.main.get_command(app)
+def _end_soon() -> None:
+    """Spare a short verb Python's last look for garbage; what torch has loaded reports leaks if it is not taken down."""
+    if "torch" not in sys.modules:
+        gc.freeze()
+
+
+def _command(verb: str) -> Any:
+    """Return the command line for a verb, all of it for anything else; flags take no value, so their help names none."""
+    made: Any = typer.main.get_command(assemble([verb] if verb in VERBS else VERBS))
     waiting = [made]
     while waiting:
         command = waiting.pop()
@@ -138,8 +167,10 @@ def _command() -> Any:
 
 
 def _call(arguments: list[str], *, debug: bool) -> None:
+    verb = arguments[0] if arguments else ""
     try:
-        _command()(args=arguments, standalone_mode=True)
+        with paused() if verb in _BRIEF else nullcontext():
+            _command(verb)(args=arguments, standalone_mode=True)
     except FdsimError as error:
         if debug:
             raise

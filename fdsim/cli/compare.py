@@ -47,7 +47,7 @@ def compare_and_show(
     from fdsim.comparison.compare import Question, compare
     from fdsim.comparison.curves import curves_of
     from fdsim.comparison.output import print_comparison, write_comparison
-    from fdsim.telemetry.reader import blaming_edits
+    from fdsim.telemetry.doubts import blaming_edits
 
     with ExitStack() as blamed:
         for folder in folders:

@@ -153,7 +153,8 @@ def runs(
     from fdsim.cli.console import PlainConsole
     from fdsim.cli.show import rounds_done
     from fdsim.errors import RunFolderError
-    from fdsim.telemetry.reader import Run, find_run_folders
+    from fdsim.telemetry.manifest import find_run_folders
+    from fdsim.telemetry.reader import Run
 
     if not folder.is_dir():
         raise RunFolderError(str(folder), "there is no such folder", "`fdsim run SCENARIO` makes runs/<name>")

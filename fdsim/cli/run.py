@@ -55,11 +55,9 @@ def run(
     from fdsim.cli.console import PlainConsole
     from fdsim.distributed.fleet import FleetSpread
     from fdsim.distributed.sharding import Sharding
-    from fdsim.inspect.summary import print_summary
     from fdsim.pipeline import RunChoices, run_scenario
     from fdsim.progress import Terminal
     from fdsim.scenario import load_scenario
-    from fdsim.telemetry.reader import open_run
 
     on_cluster = uses_ray(executor, address=address, shards=shards)
     choices = RunChoices(
@@ -82,6 +80,10 @@ def run(
         raise
     except RunError as error:
         raise type(error)(f"{error}. Once fixed, resume with: {_resuming(scenario, out, sets)}") from error
+    # Only now, since pandas is not needed before.
+    from fdsim.inspect.summary import print_summary
+    from fdsim.telemetry.reader import open_run
+
     print_summary(folder, console)
     _write_report(folder, console)
     failed = open_run(folder).failed

@@ -14,7 +14,8 @@ def show(run: RunDir) -> None:
     """Show a run's summary table, or its progress if still running."""
     from fdsim.cli.console import PlainConsole
     from fdsim.inspect.summary import print_summary
-    from fdsim.telemetry.reader import blaming_edits, open_run
+    from fdsim.telemetry.doubts import blaming_edits
+    from fdsim.telemetry.reader import open_run
 
     opened, console = open_run(run), PlainConsole()
     console.print(f"{run}: {_status(opened)}", soft_wrap=True)

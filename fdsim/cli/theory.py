@@ -22,7 +22,8 @@ def theory(
 
     from fdsim.cli.console import PlainConsole
     from fdsim.inspect.theory import theory_of
-    from fdsim.telemetry.reader import blaming_edits, open_run
+    from fdsim.telemetry.doubts import blaming_edits
+    from fdsim.telemetry.reader import open_run
 
     with blaming_edits(run):
         panel = theory_of(open_run(run), strategy)

@@ -60,11 +60,10 @@ class Counterfactual:
         self._mixture = None if blend is None else blend.mixture
         self._mixed: Tensor | None = None
         if self._mixture is not None:
-            parts = torch.as_tensor(self._mixture[:, -1:]).to(cohort.params)
             self._mixed = (
-                parts * strategy.stored(state, cohort, cohort.missing)
-                if self._mixture[:, -1].any()
-                else parts * torch.zeros_like(cohort.params)
+                strategy.stored(state, cohort, cohort.missing)
+                if strategy.stores
+                else cohort.params.new_zeros(len(cohort.missing), len(cohort.params))
             )
             return
         stored = [c for c, code in self._stand_in.items() if code in (STORED, STORED_ON_MEAN)]

@@ -13,6 +13,8 @@ from fdsim.strategies.base import Federation, UpdateScore
 
 #: Rows multiplied at a time; only the upper triangle of panels is computed.
 _PANEL = 50
+#: Numbers of each row multiplied at a time, when there is more than one panel: so many of all rows fit into a cache.
+_BLOCK = 8192
 
 
 class Sketch:
@@ -131,9 +133,15 @@ class UpdateComparer:
 
 
 def _upper_products(rows: Tensor, found: Tensor) -> None:
-    for start in range(0, len(rows), _PANEL):
-        stop = start + _PANEL
-        torch.mm(rows[start:stop], rows[start:].T, out=found[start:stop, start:])
+    if len(rows) <= _PANEL:
+        torch.mm(rows, rows.T, out=found)
+        return
+    found.zero_()
+    for left in range(0, rows.shape[1], _BLOCK):
+        block = rows[:, left : left + _BLOCK]
+        for start in range(0, len(rows), _PANEL):
+            stop = start + _PANEL
+            found[start:stop, start:].addmm_(block[start:stop], block[start:].T)
 
 
 @dataclass(frozen=True)

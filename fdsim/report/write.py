@@ -11,7 +11,7 @@ from fdsim.report.data import gather
 from fdsim.report.figure import Page
 from fdsim.report.page import render
 from fdsim.report.run_page import run_page
-from fdsim.telemetry.reader import blaming_edits
+from fdsim.telemetry.doubts import blaming_edits
 
 
 def write(folder: Path, out: Path) -> Path:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, get_args
 
 from pydantic import BaseModel
@@ -49,8 +50,19 @@ class KeyTable:
     """A table, or a kind of a family, with its keys. `name` is as in TOML: server.eligibility, battery tapered."""
 
     name: str
-    about: str
-    keys: tuple[Key, ...]
+    model: type[BaseModel]
+
+    @property
+    def about(self) -> str:
+        """What the table is, in a line."""
+        return first_line(self.model)
+
+    @cached_property
+    def keys(self) -> tuple[Key, ...]:
+        """The keys; a kind's own, without the one that names it."""
+        named = "kind" if hasattr(self.model, "family") else None
+        # Worked out for those that are shown: the schemas of all tables take a while.
+        return tuple(key for key in _keys(self.model.model_json_schema()) if key.name != named)
 
 
 def key_tables() -> list[KeyTable]:
@@ -59,9 +71,7 @@ def key_tables() -> list[KeyTable]:
     for family in MENU:
         for kind in MENU[family]:
             component = find(family, kind)
-            schema = component.model_json_schema()
-            keys = tuple(key for key in _keys(schema) if key.name != "kind")
-            found.append(KeyTable(f"{family} {kind}", first_line(component), keys))
+            found.append(KeyTable(f"{family} {kind}", component))
             found += _inner(component, f"{family} {kind}", skip={table.about for table in found})
     return found
 
@@ -70,7 +80,7 @@ def tables_of(model: type[BaseModel], name: str) -> Iterator[KeyTable]:
     """Yield a table and those inside it; one of several to choose from has its kind in its name."""
     kind = model.model_fields.get("kind")
     name = f"{name} {kind.default}" if kind is not None else name
-    yield KeyTable(name, first_line(model), tuple(_keys(model.model_json_schema())))
+    yield KeyTable(name, model)
     yield from _inner(model, name)
 
 

@@ -214,7 +214,10 @@ class Strategy(Component):
         return state
 
     def stored(self, state: State, cohort: Cohort, clients: np.ndarray) -> torch.Tensor:
-        """Return, before training, what is stored [M, P] for clients that `blend` marked STORED or STORED_ON_MEAN."""
+        """Return, before training, what is stored [M, P] for clients that `blend` marked STORED or STORED_ON_MEAN.
+
+        With a mixture: all that it holds besides received updates, for any missing clients.
+        """
         raise NotImplementedError(f"{type(self).__name__} stores nothing")
 
     def friendship(self, state: State) -> tuple[np.ndarray, np.ndarray] | None:

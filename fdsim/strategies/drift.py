@@ -48,3 +48,9 @@ def drift_of(state: State, age: np.ndarray, returning: int) -> tuple[np.ndarray,
     part = returning * alike / (1.0 + (returning - 1) * alike)
     moved = np.where(lately_returned(state, age), part, 0.0)
     return moved, 1.0 - moved * alike
+
+
+def common_square(state: State) -> float:
+    """Return γ, the mean of mᵢ·mⱼ: the squared length of what the moves have in common; 0 before any is known."""
+    together, _, count = state["drift"]
+    return float(max(together, 0.0) / count) if count > 0 else 0.0

@@ -6,10 +6,13 @@ For a missing client k the server can tell, from what it has seen, how wrong eac
 - k's own last update, moved along with those of the clients that are back: the mean of ‖Δ − last‖² over returns
   after as many rounds, less what they have in common;
 - the mean of the active: follows from the distances among them and to k.
+
+All of them follow what the clients' moves have in common only as far as the steps of the global model last.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
@@ -26,8 +29,8 @@ from fdsim.strategies.base import (
     UpdateScore,
     renormalised,
 )
-from fdsim.strategies.drift import blank_drift, drift_of, enter_drift
-from fdsim.strategies.mixtures import Rule, Sources, spread, substitutes
+from fdsim.strategies.drift import blank_drift, common_square, drift_of, enter_drift
+from fdsim.strategies.mixtures import Rule, Sources, Substitutes, spread, substitutes
 from fdsim.strategies.predicted_error import blank_returns, calibration, enter_returns, memory_error
 from fdsim.strategies.remembered import (
     affordable_form,
@@ -46,6 +49,7 @@ from fdsim.strategies.signatures import (
     sketched,
 )
 from fdsim.strategies.similarity import Forgetting, blank_similarity, decoded, record_scores
+from fdsim.strategies.steps import blank_steps, enter_turn, lasting, note_step
 
 if TYPE_CHECKING:
     import torch
@@ -54,6 +58,21 @@ if TYPE_CHECKING:
 MEETINGS_UP_TO = 2000
 #: Above this many known clients their mean is not evened out: with so many it would hardly change.
 EVEN_UP_TO = 512
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is to represent each of M missing clients."""
+
+    known: np.ndarray
+    """[M] whether anything is remembered of it; the others are left out."""
+    found: Substitutes
+    followed: np.ndarray
+    """[M] how much of the mean move of those who are back is added to the mixture."""
+    returning: np.ndarray
+    """[S] the parts of the active in that mean."""
+    lag_error: np.ndarray
+    """[M] what is expected to be wrong because moves that do not last are not followed."""
 
 
 class FdmsMemory(Strategy):
@@ -115,7 +134,8 @@ class FdmsMemory(Strategy):
 
     def start(self, federation: Federation) -> State:
         form = affordable_form(self.label, federation, self.memory, self.max_memory_gb)
-        state = blank_remembered(federation, form) | blank_returns(federation.clients) | blank_drift()
+        state = blank_remembered(federation, form) | blank_returns(federation.clients)
+        state |= blank_drift() | blank_steps(federation)
         meet = self.friends == "meetings" or (self.friends == "auto" and federation.clients <= MEETINGS_UP_TO)
         if meet:
             state |= blank_similarity(federation.clients, "auto", bounded=False, forgetting=self.forgetting)
@@ -124,6 +144,37 @@ class FdmsMemory(Strategy):
         return state
 
     def blend(self, state: State, cohort: Cohort) -> Blend:
+        active, missing = cohort.active, cohort.missing
+        plan = self._plan(state, cohort)
+        known, found = plan.known, plan.found
+        parts = found.parts.copy()
+        # The mean move of those who are back, Δᵢ − yᵢ, of which the fresh updates are known only later.
+        parts[:, :-1] += plan.followed[:, None] * plan.returning
+        # Who is known speaks for who is not; then the weights of the missing go to what their substitutes are made of.
+        speaks = np.concatenate([active, missing[known]])
+        weight, unknown_error = self._speaking(state, cohort, speaks)
+        active_weight, missing_weight = weight[: len(active)], np.zeros(len(missing))
+        missing_weight[known] = weight[len(active) :]
+        stand_in = np.where(found.main >= 0, active[np.maximum(found.main, 0)], found.main)
+        stand_in = np.where(known, stand_in, LEFT_OUT)
+        return Blend(
+            weights=active_weight + missing_weight @ parts[:, :-1],
+            stand_in=stand_in,
+            similarity=np.where(stand_in >= 0, -np.sqrt(found.main_error), np.nan),
+            correction=recalled_sum(
+                state,
+                np.concatenate([missing, active]),
+                np.concatenate(
+                    [missing_weight * parts[:, -1], -(missing_weight @ plan.followed) * plan.returning]
+                ),
+                cohort.params,
+            ),
+            mixture=parts,
+            predicted_error=np.where(known, found.error + plan.lag_error, unknown_error) * calibration(state),
+        )
+
+    def _plan(self, state: State, cohort: Cohort) -> _Plan:
+        """Return what is to represent each missing client."""
         active, missing = cohort.active, cohort.missing
         age = age_of(state, missing, cohort.round_index)
         known = age > 0
@@ -138,30 +189,14 @@ class FdmsMemory(Strategy):
             ),
             self.rule,
         )
-        # A memory that is moved along: y_k + c·(mean of Δᵢ − yᵢ), of which the fresh updates are known only later.
-        returning = back / max(back.sum(), 1)
-        parts = found.parts.copy()
-        parts[:, :-1] += (parts[:, -1] * drift)[:, None] * returning
-        # Who is known speaks for who is not; then the weights of the missing go to what their substitutes are made of.
-        speaks = np.concatenate([active, missing[known]])
-        weight, unknown_error = self._speaking(state, cohort, speaks)
-        active_weight, missing_weight = weight[: len(active)], np.zeros(len(missing))
-        missing_weight[known] = weight[len(active) :]
-        stand_in = np.where(found.main >= 0, active[np.maximum(found.main, 0)], found.main)
-        stand_in = np.where(known, stand_in, LEFT_OUT)
-        remembered = missing_weight * parts[:, -1]
-        return Blend(
-            weights=active_weight + missing_weight @ parts[:, :-1],
-            stand_in=stand_in,
-            similarity=np.where(stand_in >= 0, -np.sqrt(found.main_error), np.nan),
-            correction=recalled_sum(
-                state,
-                np.concatenate([missing, active]),
-                np.concatenate([remembered, -(remembered @ drift) * returning]),
-                cohort.params,
-            ),
-            mixture=parts,
-            predicted_error=np.where(known, found.error, unknown_error) * calibration(state),
+        # Fresh updates have the whole move in them, memory has none of it: both are given as much of it as lasts.
+        behind = 1.0 - lasting(state)
+        return _Plan(
+            known=known,
+            found=found,
+            followed=drift * (found.parts[:, -1] - behind),
+            returning=back / max(back.sum(), 1),
+            lag_error=behind**2 * drift * common_square(state),
         )
 
     def _speaking(self, state: State, cohort: Cohort, speaks: np.ndarray) -> tuple[np.ndarray, float]:
@@ -180,7 +215,8 @@ class FdmsMemory(Strategy):
     ) -> torch.Tensor | None:
         import torch
 
-        figures = [compare_and_remember(state, cohort, clients, updates)]
+        turn = note_step(state, cohort).expand(len(clients), 3)
+        figures = [turn, compare_and_remember(state, cohort, clients, updates)]
         if "signature" in state:
             figures += [updates.square().sum(dim=1, keepdim=True), sketched(state, updates)]
         return torch.cat(figures, dim=1)
@@ -188,33 +224,36 @@ class FdmsMemory(Strategy):
     def after_round(self, state: State, cohort: Cohort, feedback: Feedback) -> State:
         if feedback.similarity is None or feedback.figures is None:
             return state
-        active, apart = cohort.active, np.square(feedback.similarity)
+        active, apart, figures = cohort.active, np.square(feedback.similarity), feedback.figures
         units = feedback.learning_rate**2
+        enter_turn(state, figures[0, :3], fading=self.fading)
         age = age_of(state, active, cohort.round_index)
         back = age > 0
         if back.any():
-            squares, added = feedback.figures[back, :2].T / units
+            squares, square_of_sum = figures[back, 3] / units, figures[:, 4].sum() / units
             enter_returns(state, active[back], age[back], squares, fading=self.fading)
-            enter_drift(state, squares, added.sum(), fading=self.fading)
+            enter_drift(state, squares, square_of_sum, fading=self.fading)
         if "N" in state:
             record_scores(state, active, apart, self.forgetting, round_index=cohort.round_index)
         if "signature" in state:
-            enter_distances(state, active, apart, feedback.figures[:, 2] / units)
-            enter_signatures(state, active, feedback.figures[:, 3:])
+            enter_distances(state, active, apart, figures[:, 5] / units)
+            enter_signatures(state, active, figures[:, 6:])
         settle(state, cohort)
         return state
 
     def stored(self, state: State, cohort: Cohort, clients: np.ndarray) -> torch.Tensor:
         import torch
 
-        active = cohort.active
-        back = active[age_of(state, active, cohort.round_index) > 0]
+        plan = self._plan(state, cohort)
+        rows = np.searchsorted(cohort.missing, clients)
         found = recall(state, clients, cohort.params)
-        drift, _ = drift_of(state, age_of(state, clients, cohort.round_index), len(back))
-        before = recalled_sum(state, back, np.full(len(back), 1.0 / max(len(back), 1)), cohort.params)
-        if before is None:
-            return found
-        return found - torch.outer(torch.as_tensor(drift).to(found), before)
+        found *= torch.as_tensor(plan.found.parts[rows, -1:]).to(found)
+        before = recalled_sum(state, cohort.active, plan.returning, cohort.params)
+        return (
+            found
+            if before is None
+            else found.addr_(torch.as_tensor(plan.followed[rows]).to(found), before, alpha=-1.0)
+        )
 
     def friendship(self, state: State) -> tuple[np.ndarray, np.ndarray] | None:
         return (-np.sqrt(decoded(state["R"])), state["N"]) if "N" in state else None

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Form = Literal["each", "half", "circles"]
 #: Circles that are looked for: more than there are does little harm, since each then holds part of a circle.
 CIRCLES = 32
+#: Numbers of remembered updates that are copied at a time.
+_COPIED = 2**20
 
 
 def needed_gb(federation: Federation, form: Form) -> float:
@@ -100,37 +102,47 @@ def recalled_sum(
     rows = np.flatnonzero(total)
     if not len(rows):
         return None
-    remembered: torch.Tensor = state["memory"][torch.as_tensor(rows, device=like.device)].to(like.dtype)
-    return torch.as_tensor(total[rows], dtype=like.dtype, device=like.device) @ remembered
+    memory: torch.Tensor = state["memory"]
+    if memory.dtype == like.dtype and 2 * len(rows) >= len(total):
+        return torch.as_tensor(total, dtype=like.dtype, device=like.device) @ memory
+    # A few rows at a time: fresh memory for a copy of all of them costs more than the sum.
+    found = torch.zeros_like(like)
+    for some in np.array_split(rows, -(-len(rows) * len(like) // _COPIED)):
+        remembered = memory[torch.as_tensor(some, device=like.device)].to(like.dtype)
+        found += torch.as_tensor(total[some], dtype=like.dtype, device=like.device) @ remembered
+    return found
 
 
 def compare_and_remember(
     state: State, cohort: Cohort, clients: np.ndarray, updates: torch.Tensor
 ) -> torch.Tensor:
-    """Take updates [C, P]; return ‖m‖² of their moves m = Δ − remembered, and what each adds to ‖Σ m‖² [C, 2].
+    """Take updates [C, P]; return ‖m‖² of their moves m = Δ − remembered, and what the chunk adds to ‖Σ m‖² [C, 2].
 
-    Both mean nothing where nothing was remembered.
+    The former means nothing where nothing was remembered; the latter is divided evenly among the chunk's clients.
     """
     import torch
 
-    memory, moved, figures = state["memory"], state["moved"], []
+    memory, moved = state["memory"], state["moved"]
     known = age_of(state, clients, cohort.round_index) > 0
+    square_before = torch.dot(moved, moved)
+    move, squares = torch.empty_like(moved), []
     # Row by row, each stays in a CPU's cache while it is compared and overwritten: a third of the time of all at once.
     for row, counts, update in zip(_rows(state, clients).tolist(), known.tolist(), updates, strict=True):
-        move = update - memory[row].to(update.dtype)
-        square = torch.dot(move, move)
-        figures += [square, square + 2.0 * torch.dot(move, moved)]
+        kept = memory[row]
+        torch.sub(update, kept, out=move)
+        squares.append(torch.dot(move, move))
         if counts:
             moved += move
         if "circle" not in state:
-            memory[row].copy_(update)
+            kept.copy_(update)
     if "circle" in state:
         circles = np.arange(len(state["stored_in"]))
         of_active = state["circle"][cohort.active]
         count = np.bincount(of_active[of_active >= 0], minlength=len(circles))
         member = (state["circle"][clients] == circles[:, None]) / np.maximum(count, 1)[:, None]
         state["incoming"].addmm_(torch.as_tensor(member, dtype=updates.dtype, device=updates.device), updates)
-    return torch.stack(figures).view(-1, 2)
+    added = (torch.dot(moved, moved) - square_before) / len(clients)
+    return torch.stack([torch.stack(squares), added.expand(len(clients))], dim=1)
 
 
 def settle(state: State, cohort: Cohort) -> None:

@@ -9,16 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import tomli_w
 
 from fdsim.catalogue import merge
 from fdsim.data.memory import ANY_MACHINE_BYTES
 from fdsim.errors import InputError, ScenarioError
-from fdsim.prepare import Prepared, prepare, refuse_impossible
+from fdsim.prepare import planned_federation, prepare, refuse_impossible
 from fdsim.scenario import Scenario, parse_scenario
 from fdsim.scenario.file import with_value
-from fdsim.strategies.base import Federation
 from fdsim.studies.study_file import Settings, StudyFile
 
 _LONGEST_SLUG = 80
@@ -189,21 +187,6 @@ def _trial(scenario: Scenario, case: str | None, settings: Settings) -> Trial:
     words.append(f"seed-{scenario.seed}")
     slug = re.sub(r"[^\w.\-]+", "-", "_".join(word for word in words if word)).strip("-.")[:_LONGEST_SLUG]
     return Trial(f"{slug}-{scenario.content_hash[:10]}", scenario, prepared.trace_key, case, settings)
-
-
-def planned_federation(prepared: Prepared) -> Federation:
-    """Describe the federation to strategies that check it before anything runs."""
-    scenario = prepared.scenario
-    return Federation(
-        clients=scenario.clients,
-        rounds=scenario.rounds,
-        parameters=prepared.workload.cost.parameters,
-        seed=scenario.seed,
-        client_weight=prepared.client_weight,
-        true_cluster=prepared.true_cluster,
-        accelerator="cpu",
-        dtype=np.dtype(np.float64 if scenario.acceleration.precision == "float64" else np.float32),
-    )
 
 
 def trial_label(case: str | None, settings: Settings, seed: int) -> str:

@@ -12,10 +12,10 @@ A callback that raises stops the run, which can be resumed as after Ctrl-C; the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from inspect import getattr_static
+from inspect import getattr_static, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +89,16 @@ def refuse_deaf(callback: Any) -> None:
         raise InputError(
             place, "it has no method that a run would call", f"give it one of: {', '.join(MOMENTS)}"
         )
+
+
+def refuse_arguments(kind: Callable[..., Any], *, remedy: str) -> None:
+    """Raise an error when an object of a callback's class cannot be made without arguments."""
+    try:
+        signature(kind).bind()
+    except TypeError as error:
+        raise InputError(
+            f"callbacks, {kind.__qualname__}", f"its constructor needs more ({error})", remedy
+        ) from None
 
 
 def _public_methods(callback: Any, kind: type) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -182,3 +183,13 @@ class Manifest(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._facts)
+
+
+def find_run_folders(folder: Path | str) -> list[Path]:
+    """Return the run folders in a folder and below it, sorted."""
+    found = []
+    for place, folders, files in os.walk(folder):
+        if NAME in files:
+            found.append(Path(place))
+            folders.clear()
+    return sorted(found)

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fdsim.errors import RunFolderError
-from fdsim.telemetry.reader import Rounds, Run, find_run_folders, open_run
+from fdsim.telemetry.manifest import find_run_folders
+from fdsim.telemetry.reader import Run, open_run
+from fdsim.telemetry.table_reader import Rounds
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -48,12 +48,24 @@ def test_the_verdict_is_that_of_the_paired_interval(gap: float, verdict: str) ->
 def test_a_trial_has_a_row_for_every_strategy_and_is_not_measured_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = script.measure("no_friend", 1, ["rounds=4"])
+    rows = script.measure("no_friend", 1, overrides=["rounds=4"])
     assert rows["strategy"].tolist() == script.STRATEGIES
     assert rows["mean_accuracy"].between(0, 1).all()
     assert np.isfinite(rows.set_index("strategy").loc[script.OURS, "rank_correlation"])
     monkeypatch.setattr(script, "TRIALS", {"no_friend": ("no_friend", [])})
-    monkeypatch.setattr(script, "measure", lambda trial, seed: rows.assign(seed=seed))
-    first = script.measure_missing(tmp_path / "table.csv", range(1, 3))
-    monkeypatch.setattr(script, "measure", lambda trial, seed: pytest.fail("measured twice"))
-    assert script.measure_missing(tmp_path / "table.csv", range(1, 3)).equals(first)
+    asked = []
+
+    def measured(trial: str, seed: int, strategies: list[str]) -> pd.DataFrame:
+        asked.append((seed, strategies))
+        return rows[rows["strategy"].isin(strategies)].assign(seed=seed)
+
+    monkeypatch.setattr(script, "measure", measured)
+    path = tmp_path / "table.csv"
+    first = script.measure_missing(path, range(1, 3))
+    assert script.measure_missing(path, range(1, 3)).equals(first)
+    assert asked == [(1, script.STRATEGIES), (2, script.STRATEGIES)]
+    # Without the rows of one strategy, only that one is measured again.
+    first[first["strategy"] != script.OURS].to_csv(path, index=False)
+    again = script.measure_missing(path, range(1, 3))
+    assert asked[2:] == [(1, [script.OURS]), (2, [script.OURS])]
+    assert len(again) == len(first)

@@ -7,11 +7,11 @@ import sys
 
 from typer.testing import CliRunner
 
-from fdsim.cli.app import GROUPS, VERBS, app
+from fdsim.cli.app import GROUPS, VERBS, assemble
 
 
 def test_help_lists_the_verbs_in_groups_in_the_order_of_use() -> None:
-    text = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).output
+    text = CliRunner().invoke(assemble(), ["--help"], env={"COLUMNS": "80"}).output
     places = [text.index(f"│ {verb} ") for verb in VERBS]
     assert places == sorted(places)
     assert list(VERBS)[:4] == ["new", "run", "study", "trace"]

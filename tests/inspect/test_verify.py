@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 import fdsim
-from fdsim.cli.app import app
+from fdsim.cli.app import assemble
 from fdsim.errors import RunError, RunFolderError
 from fdsim.inspect.verify import TOLERANCE, compare_runs, first_difference, verify_run
 from fdsim.pipeline import run_scenario
@@ -96,16 +96,18 @@ def test_real_time_is_left_out(made: Path, copy: Path) -> None:
 
 def test_a_changed_value_fails_the_command(copy: Path) -> None:
     change(copy, "rounds", "fdms", round_index=1, column="update_norm", by=1e-9)
-    answer = CliRunner().invoke(app, ["verify", str(copy), "--quick"])
+    answer = CliRunner().invoke(assemble(), ["verify", str(copy), "--quick"])
     assert isinstance(answer.exception, RunError)
     assert "not the same. rounds of fdms, round 1, update_norm" in str(answer.exception)
-    assert CliRunner().invoke(app, ["verify", str(copy), "--quick", "--tolerance", "1e-4"]).exit_code == 0
+    assert (
+        CliRunner().invoke(assemble(), ["verify", str(copy), "--quick", "--tolerance", "1e-4"]).exit_code == 0
+    )
 
 
 def test_other_versions_are_told(copy: Path) -> None:
     facts = json.loads((copy / "run.json").read_text())
     Manifest.read(copy).update(versions={**facts["versions"], "torch": "0.1"})
-    answer = CliRunner().invoke(app, ["verify", str(copy), "--quick"])
+    answer = CliRunner().invoke(assemble(), ["verify", str(copy), "--quick"])
     assert "the environment changed since the run: torch 0.1 → " in answer.output
     assert "the same bit by bit over 3 rounds" in answer.output
 
@@ -172,11 +174,11 @@ def test_nulls_and_missing_rows() -> None:
 
 
 def test_show_and_list_say_what_a_run_is(made: Path) -> None:
-    shown = CliRunner().invoke(app, ["show", str(made)], env={"COLUMNS": "200"})
+    shown = CliRunner().invoke(assemble(), ["show", str(made)], env={"COLUMNS": "200"})
     assert shown.exit_code == 0
     assert "complete, 5/5 rounds" in shown.output
     assert "stale (b)" in shown.output
-    listed = CliRunner().invoke(app, ["list", "runs", str(made.parent)], env={"COLUMNS": "200"})
+    listed = CliRunner().invoke(assemble(), ["list", "runs", str(made.parent)], env={"COLUMNS": "200"})
     assert listed.exit_code == 0
     for word in ("complete", "tiny", "5/5", "kB"):
         assert word in listed.output
@@ -187,15 +189,15 @@ def test_list_runs_shows_damaged_and_unfinished_runs_too(copy: Path) -> None:
     (copy.parent / "broken" / "run.json").write_text("{")
     facts = json.loads((copy / "run.json").read_text())
     (copy / "run.json").write_text(json.dumps({**facts, "status": "running"}))
-    listed = CliRunner().invoke(app, ["list", "runs", str(copy.parent)], env={"COLUMNS": "200"})
+    listed = CliRunner().invoke(assemble(), ["list", "runs", str(copy.parent)], env={"COLUMNS": "200"})
     assert "damaged" in listed.output
     # Nobody holds its lock, so nobody is writing it.
     assert "interrupted" in listed.output
 
 
 def test_list_columns_shows_the_data_dictionary() -> None:
-    answer = CliRunner().invoke(app, ["list", "columns"], env={"COLUMNS": "200"})
+    answer = CliRunner().invoke(assemble(), ["list", "columns"], env={"COLUMNS": "200"})
     for word in ("trace", "rounds", "clients", "similarity", "events", "substitution_error", "soc_end"):
         assert word in answer.output
-    wrong = CliRunner().invoke(app, ["list", "columns", "round"])
+    wrong = CliRunner().invoke(assemble(), ["list", "columns", "round"])
     assert isinstance(wrong.exception, RunFolderError)

@@ -48,6 +48,22 @@ def test_errors_are_their_definition(keys: dict[str, str]) -> None:
                 continue
             word = Substitute(rows.substitute[k])
             active = trace_round.completed
+            if keys["kind"] == "fdms_memory" and word is not Substitute.left_out:
+                # Of the mean move of the clients that are back, a fresh stand-in is short of some and memory given some.
+                back = [i for i in active if int(i) in substitutes]
+                moves = [true[i] - substitutes[int(i)] for i in back]
+                move = np.mean(moves, axis=0) if moves else np.zeros(6)
+                plain = {
+                    Substitute.client: true[rows.stand_in[k]],
+                    Substitute.mean: true[active].mean(axis=0),
+                    Substitute.stored: substitutes.get(int(k)),
+                }[word]
+                least, most = (-1.0, 1.0) if word is Substitute.stored else (-2.0, 0.0)
+                errors = [
+                    ((plain - true[k] + part * move) ** 2).sum() for part in np.linspace(least, most, 1001)
+                ]
+                assert min(errors) * 0.999 <= rows.substitution_error[k] <= max(errors) * 1.001
+                continue
             if word is Substitute.client:
                 substitute = true[rows.stand_in[k]]
             elif word is Substitute.mean:
@@ -56,15 +72,6 @@ def test_errors_are_their_definition(keys: dict[str, str]) -> None:
                 substitute = np.zeros(6)
             elif word is Substitute.left_out:
                 substitute = taken
-            elif word is Substitute.stored and keys["kind"] == "fdms_memory":
-                # The memory is moved along with the clients that are back: by none, all or part of their mean move.
-                back = [i for i in active if int(i) in substitutes]
-                moves = [true[i] - substitutes[int(i)] for i in back]
-                move = np.mean(moves, axis=0) if moves else np.zeros(6)
-                gone = substitutes[int(k)] - true[k]
-                errors = [((gone + part * move) ** 2).sum() for part in np.linspace(0, 1, 1001)]
-                assert min(errors) * 0.999 <= rows.substitution_error[k] <= max(errors) * 1.001
-                continue
             elif word is Substitute.stored:
                 stored = substitutes[int(k)]
                 substitute = stored - before.numpy() / RATE if keys.get("of") == "model" else stored

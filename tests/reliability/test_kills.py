@@ -18,7 +18,7 @@ from whole_runs import ROOT, readable, same_run
 
 import fdsim
 from fdsim.rng import stream
-from fdsim.telemetry.reader import find_run_folders
+from fdsim.telemetry.manifest import find_run_folders
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no kill -9")
 

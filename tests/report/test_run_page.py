@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fdsim.cli.app import app
+from fdsim.cli.app import assemble
 from fdsim.errors import FdsimError, RunFolderError
 from fdsim.report import write_report
 
@@ -208,7 +208,7 @@ def test_a_place_that_cannot_be_written_gives_one_clear_error(tiny: Path, tmp_pa
 
 def test_the_command_says_where_the_page_is(tiny: Path, tmp_path: Path) -> None:
     out = tmp_path / "page.html"
-    answer = CliRunner().invoke(app, ["report", str(tiny), "--out", str(out)])
+    answer = CliRunner().invoke(assemble(), ["report", str(tiny), "--out", str(out)])
     assert answer.exit_code == 0
     assert str(out) in answer.output
     assert out.stat().st_size > 1e6

@@ -40,6 +40,8 @@ class MemoryTwin:
         self.own = {k: [0.0, 0.0] for k in range(clients)}
         self.moves = [0.0, 0.0, 0.0]
         self.came_true = [0.0, 0.0]
+        self.places: list[np.ndarray] = []
+        self.turns = [0.0, 0.0]
 
     def d(self, i: int, j: int) -> float | None:
         return 0.0 if i == j else self.D.get(frozenset((i, j)))
@@ -70,6 +72,9 @@ class MemoryTwin:
         v, gamma = alone / count, together / count
         c = back * gamma / (v + (back - 1) * gamma)
         return c, 1.0 - c * gamma / v
+
+    def lasting(self) -> float:
+        return self.turns[0] / self.turns[1] if self.turns[1] > 0 else 1.0
 
     def substitute(
         self, k: int, t: int, active: list[int], usual: float | None
@@ -154,9 +159,12 @@ class MemoryTwin:
         return {i: share * p + (1 - share) / len(known) for i, p in zip(known, even, strict=True)}
 
     def play(
-        self, t: int, active: list[int], updates: dict[int, np.ndarray]
+        self, t: int, active: list[int], updates: dict[int, np.ndarray], params: np.ndarray
     ) -> tuple[np.ndarray, dict[int, object], dict[int, float], dict[int, np.ndarray]]:
-        """Return the global update, and each missing client's main stand-in, predicted error and substitute."""
+        """Return the global update, and each missing client's main stand-in, predicted error and substitute.
+
+        `params` are the global ones that the updates start from.
+        """
         missing = [k for k in range(self.K) if k not in active]
         known = [k for k in missing if k in self.last]
         distances = [self.d(k, i) for k in missing for i in active]
@@ -177,12 +185,25 @@ class MemoryTwin:
             measured, foreseen = self.came_true
             expected[k] *= measured / foreseen if foreseen > 0 else 1.0
             moves = [updates[i] - self.last[i] for i in active if i in self.last]
-            memory = self.last[k]
+            fresh = sum(part * updates[i] for i, part in of_active.items())
+            memory = of_memory * self.last[k]
             if moves:
-                memory = memory + self.drift(k, t, active)[0] * sum(moves) / len(moves)
-            substitutes[k] = of_memory * memory + sum(part * updates[i] for i, part in of_active.items())
+                c, q = self.drift(k, t, active)[0], self.lasting()
+                common = c * sum(moves) / len(moves)
+                # The fresh have the whole move and are left with q of it, the memory has none and is given q of it.
+                fresh = fresh - (1 - q) * (1 - of_memory) * common
+                memory = memory + q * of_memory * common
+                if self.moves[2] > 0:
+                    lag = (1 - q) ** 2 * c * self.moves[0] / self.moves[2]
+                    expected[k] += lag * (measured / foreseen if foreseen > 0 else 1.0)
+            substitutes[k] = fresh + memory
             total = total + weight[k] * substitutes[k]
         self.learn(t, active, updates)
+        self.places.append(params)
+        if len(self.places) > 2:
+            late, before = self.places[-1] - self.places[-2], self.places[-2] - self.places[-3]
+            news = [float(late @ before), float(np.linalg.norm(late) * np.linalg.norm(before))]
+            self.turns = [(1 - self.fading) * old + new for old, new in zip(self.turns, news, strict=True)]
         return total, main, expected, substitutes
 
     def learn(self, t: int, active: list[int], updates: dict[int, np.ndarray]) -> None:

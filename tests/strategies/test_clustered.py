@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from fdsim.cli.app import app
+from fdsim.cli.app import assemble
 from fdsim.inspect.theory import theory_of
 from fdsim.pipeline import run_scenario
 from fdsim.scenario import parse_scenario
@@ -55,7 +55,7 @@ def test_friends_are_found_and_err_far_less(tmp_path: Path) -> None:
     assert measured.loc["dropout", "error_sum"] <= measured.loc["dropout", "psi_bar"]
     assert measured.loc["fdms", "error_sum"] <= measured.loc["fdms", "psi_star"]
     assert (panel.rounds["misselection"].dropna() <= panel.rounds["misselection_bound"].iloc[1:]).all()
-    shown = CliRunner().invoke(app, ["theory", str(tmp_path), "--csv", str(tmp_path / "by_round.csv")])
+    shown = CliRunner().invoke(assemble(), ["theory", str(tmp_path), "--csv", str(tmp_path / "by_round.csv")])
     assert shown.exit_code == 0, shown.output
     assert "δ_min" in shown.output
     assert len(pd.read_csv(tmp_path / "by_round.csv")) == 31

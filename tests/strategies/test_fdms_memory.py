@@ -11,8 +11,10 @@ from fdsim.strategies.base import LEFT_OUT, MEAN, STORED
 from fdsim.strategies.drift import blank_drift, drift_of, enter_drift
 from fdsim.strategies.dropout import Dropout
 from fdsim.strategies.fdms_memory import FdmsMemory
+from fdsim.strategies.full import Full
 from fdsim.strategies.mixtures import Sources, least_error_parts, spread, substitutes
 from fdsim.strategies.predicted_error import age_class, blank_returns
+from fdsim.strategies.steps import enter_turn, lasting
 from fdsim.telemetry.schema import Substitute
 from fdsim.trace import Cause, Phase, plain_round
 from tests.strategies.memory_twin import MemoryTwin
@@ -47,7 +49,7 @@ def test_the_twin_agrees(rule: str) -> None:
         t, active = trace_round.round, [int(i) for i in trace_round.completed]
         true = {i: trainer._update(torch.from_numpy(params), i, t) / 0.1 for i in range(CLIENTS)}
         if active:
-            step, main, expected, substitutes = twin.play(t, active, {i: true[i] for i in active})
+            step, main, expected, substitutes = twin.play(t, active, {i: true[i] for i in active}, params)
             params = params + 0.1 * step
             for k in trace_round.dropped.tolist():
                 word = Substitute(result.clients.substitute[k])
@@ -174,6 +176,40 @@ def test_moves_that_are_alike_are_followed_and_others_are_not() -> None:
     assert drift_of(state, np.array([1]), 3)[0].tolist() == [0.0]
     enter_drift(state, np.array([5.0]), 5.0, fading=0.1)
     assert state["drift"].tolist() == [0.0, 6.0, 3.0]  # a single move says nothing
+
+
+def test_steps_that_take_themselves_back_do_not_last() -> None:
+    state = {"lasting": np.zeros(2)}
+    assert lasting(state) == 1.0  # nothing is known yet
+    enter_turn(state, np.zeros(3), fading=0.5)
+    assert lasting(state) == 1.0  # there was but one step
+    enter_turn(state, np.array([-6.0, 4.0, 9.0]), fading=0.5)
+    assert lasting(state) == -1.0
+    enter_turn(state, np.array([3.0, 9.0, 1.0]), fading=0.5)
+    assert lasting(state) == 0.0
+
+
+class SwingingTrainer(QuadraticTrainer):
+    """Every step along the first coordinate goes to the far side of the valley, a little higher up each time."""
+
+    def _update(self, start: torch.Tensor, client: int, round_index: int) -> np.ndarray:
+        update = super()._update(start, client, round_index)
+        update[0] *= 20.5
+        return update
+
+
+def test_a_model_that_swings_is_calmed() -> None:
+    """With everybody there it would swing out for ever; what is remembered of the missing steadies it."""
+    targets = clustered_targets(CLIENTS, CLUSTERS, 20)
+    trace = random_trace(CLIENTS, 80, alpha=0.5, seed=5)
+    ends = {}
+    for strategy in (Full(), FdmsMemory()):
+        task = task_on(SwingingTrainer(targets, noise=0.1), rounds=80, clusters=CLUSTERS)
+        learner = begin(strategy, task)
+        list(learn(strategy, task, trace, learner))
+        ends[strategy.kind] = abs(float(learner.params[0]) - targets[:, 0].mean())
+    assert ends["full"] > 5.0
+    assert ends["fdms_memory"] < 0.2
 
 
 def test_circles_of_unequal_size_cost_less_than_dropout() -> None:

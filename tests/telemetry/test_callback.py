@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from fdsim.api.running import _listening
+from fdsim.api.running import _importable, _listening
 from fdsim.errors import CallbackError, InputError
 from fdsim.pipeline import RunChoices, run_scenario
 from fdsim.scenario import Scenario, load_scenario
@@ -138,6 +138,20 @@ def test_objects_classes_and_names_are_callbacks() -> None:
         _listening("tests.telemetry.test_callback:Diary")
     with pytest.raises(InputError, match=r"there is no '.*:Diray'"):
         _listening(["tests.telemetry.test_callback:Diray"])
+
+
+class Needy(Falls):
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+
+def test_a_class_whose_constructor_needs_arguments_is_refused_with_a_way_out() -> None:
+    for given in (Needy, "tests.telemetry.test_callback:Needy"):
+        with pytest.raises(InputError, match=r"Needy: .*needs more \(.*'path'\).*give an object instead"):
+            _listening([given])
+        with pytest.raises(InputError, match=r"Needy: .*'path'.*give its arguments defaults"):
+            _importable([given])
+    assert _listening([Needy(Path("here"))])
 
 
 @pytest.mark.parametrize(

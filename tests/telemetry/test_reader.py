@@ -263,7 +263,7 @@ def _all_learned(run: Path) -> bool:
 
 
 def test_parts_merged_while_being_read_are_read_again(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fdsim.telemetry import reader
+    from fdsim.telemetry import table_reader
     from fdsim.telemetry.parts import Part, part_paths
 
     folder = copy / "rounds" / "strategy=fdms"
@@ -277,7 +277,7 @@ def test_parts_merged_while_being_read_are_read_again(copy: Path, monkeypatch: p
         (folder / "part-000000.parquet").write_bytes(checksummed_parquet(merged))
         return Part(path)
 
-    monkeypatch.setattr(reader, "Part", merge_first)
+    monkeypatch.setattr(table_reader, "Part", merge_first)
     run = fdsim.open_run(copy)
     pd.testing.assert_frame_equal(run.rounds, whole)
     assert len(part_paths(folder)) == 1

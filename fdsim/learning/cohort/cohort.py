@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from fdsim.catalogue import is_own
 from fdsim.data.datasets import Examples
 from fdsim.errors import RunError
 from fdsim.learning.cohort.evaluate import Evaluator
@@ -25,6 +26,7 @@ from fdsim.learning.local.keyed_dropout import with_keyed_dropout
 from fdsim.learning.local.params import ParameterLayout, flat_of
 from fdsim.learning.local.samples import Samples
 from fdsim.learning.local.sgd import SgdSettings
+from fdsim.learning.nets.cost import refuse_misfit
 from fdsim.learning.nets.library import Net
 from fdsim.learning.paths.execution import ExecutionOptions
 from fdsim.learning.paths.loop import LoopTrainer
@@ -64,6 +66,9 @@ class CohortTrainer:
         )
         # Rejects nets whose state is not in their parameters, before anything is moved.
         ParameterLayout.of(module)
+        if is_own(net):
+            # `Net.cost` has looked already, unless the class says itself what it costs.
+            refuse_misfit(module, input_shape, examples.classes, name=net.kind)
         self._stream = BatchStream(indices, seed)
         self.client_bytes = client_bytes(module, training, input_shape)
         cost = net.cost(input_shape, examples.classes)

@@ -19,7 +19,7 @@ from fdsim.learning.paths.direct_conv import kernel
 from fdsim.learning.paths.stacking import has_direct_convs, stack_of
 from fdsim.workload import NetCost
 
-#: Above this many parameters a CPU trains clients one by one: a stack of such nets no longer fits its caches.
+#: Above this many parameters a CPU trains clients one by one: more such nets do not fit its caches.
 _LARGE_NET_PARAMETERS = 400_000
 #: Below this much work in a step of the whole cohort, a second thread costs more than it gains.
 _SMALL_STEP_FLOPS = 30e6
@@ -60,22 +60,30 @@ def plan_for(
 ) -> TrainingPlan:
     """Choose path, stack size and workers, as far as the `[acceleration]` table leaves them open."""
     on_cpu = accelerators[0].type == "cpu"
-    path = _path(acceleration, spec, on_cpu=on_cpu)
+    # On CPUs compiled stacks measured no faster than eager ones, after minutes of compiling.
+    compiled = accelerators[0].type == "cuda" if acceleration.compile == "auto" else acceleration.compile
+    maybe = on_cpu and acceleration.path in ("auto", "stacked")
+    direct = maybe and _direct(acceleration, spec.module, compiled=compiled)
+    path = _path(acceleration, spec, on_cpu=on_cpu, direct=direct)
+    direct = direct and path == "stacked"
     workers = len(accelerators)
     step_flops = 3.0 * spec.cost.forward_flops * spec.batch_size * spec.clients
     if on_cpu and step_flops >= _SMALL_STEP_FLOPS:
         workers = min(torch.get_num_threads(), spec.clients)
-    # On CPUs compiled stacks measured no faster than eager ones, after minutes of compiling.
-    compiled = accelerators[0].type == "cuda" if acceleration.compile == "auto" else acceleration.compile
-    direct = on_cpu and path == "stacked" and _direct(acceleration, spec.module, compiled=compiled)
     if isinstance(acceleration.stack_size, int):
         return TrainingPlan(path, acceleration.stack_size, workers, compiled, direct)
     if on_cpu or accelerators[0].type == "meta":
-        size = 1 if path == "loop" else _CPU_STACK_SIZE if workers > 1 else 2 * _CPU_STACK_SIZE
+        size = _cpu_stack_size(path, spec, workers)
     else:
         room = min(free_bytes(each) for each in accelerators) - spec.data_bytes
         size = max(1, int(_MEMORY_FRAC * room / spec.client_bytes))
     return TrainingPlan(path, min(size, max(1, -(-spec.clients // workers))), workers, compiled, direct)
+
+
+def _cpu_stack_size(path: str, spec: CohortSpec, workers: int) -> int:
+    if path == "loop" or spec.cost.parameters > _LARGE_NET_PARAMETERS:
+        return 1
+    return _CPU_STACK_SIZE if workers > 1 else 2 * _CPU_STACK_SIZE
 
 
 def _direct(acceleration: Acceleration, module: nn.Module, *, compiled: bool) -> bool:
@@ -90,7 +98,7 @@ def _direct(acceleration: Acceleration, module: nn.Module, *, compiled: bool) ->
 
 
 def _path(
-    acceleration: Acceleration, spec: CohortSpec, *, on_cpu: bool
+    acceleration: Acceleration, spec: CohortSpec, *, on_cpu: bool, direct: bool
 ) -> Literal["loop", "vmap", "stacked"]:
     stackable = stack_of(spec.module) is not None
     if acceleration.path == "stacked" and not stackable:
@@ -102,7 +110,8 @@ def _path(
     if acceleration.path != "auto":
         return acceleration.path
     if on_cpu and spec.cost.parameters > _LARGE_NET_PARAMETERS:
-        return "loop"
+        # The kernel's way back through pooling, and weights that move at once, gain even without company.
+        return "stacked" if direct else "loop"
     if stackable:
         return "stacked"
     # On a CPU vmap gains little or nothing over the loop for convolutions; on a GPU it saves kernel launches.

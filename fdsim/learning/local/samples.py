@@ -21,18 +21,20 @@ class Samples:
         self.dtype, self.input_shape = dtype, tuple(inputs.shape[1:])
         self.inputs = torch.from_numpy(np.ascontiguousarray(inputs)).to(accelerator)
         # Convolutions on a CPU are faster in channels_last; laid out so once, every batch comes out so.
-        self._channels_last = channels_last and self.inputs.dim() == 4
-        if self._channels_last:
+        self.channels_last = channels_last and self.inputs.dim() == 4
+        if self.channels_last:
             self.inputs = self.inputs.permute(0, 2, 3, 1).contiguous()
         if self.inputs.is_floating_point():
             self.inputs = self.inputs.to(dtype)
         self.labels = torch.from_numpy(np.ascontiguousarray(labels, dtype=np.int64)).to(accelerator)
 
-    def take(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Gather inputs [*rows, …] and labels [*rows]; grey levels become [−1, 1]."""
+    def take(self, rows: torch.Tensor, *, levels: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+        """Gather inputs [*rows, …] and labels [*rows]; grey levels become [−1, 1], unless `levels` are wanted."""
         flat = rows.reshape(-1)
-        inputs = scaled(self.inputs.index_select(0, flat), self.dtype)
-        if self._channels_last:
+        inputs = self.inputs.index_select(0, flat)
+        if not levels:
+            inputs = scaled(inputs, self.dtype)
+        if self.channels_last:
             inputs = inputs.permute(0, 3, 1, 2)
         return inputs.view(*rows.shape, *inputs.shape[1:]), self.labels.index_select(0, flat).view(rows.shape)
 

@@ -5,9 +5,9 @@
    a step of one column is a step of `batch` numbers, and vectors are full whatever the number of channels. Weights are
    torch's own, [outputs][inputs][rows][columns], read one number at a time, so that both passes use them as they are.
    Sums stay in registers until they are done; bias, 2×2 max-pooling and ReLU are applied to a row while it is in the
-   cache, and undone the same way in the backward pass.
+   cache. The way back through pooling is different: it walks only those positions that won.
 
-   Both passes return 0, or 1 where there is no memory for one client's scratch.
+   All passes return 0, or 1 where there is no memory for one client's scratch.
    T is the type of the numbers, float unless the compiler is told otherwise; WHOLE an integer as wide. */
 
 #include <stddef.h>
@@ -18,16 +18,20 @@
 #ifndef T
 #define T float
 #define WHOLE int32_t
+#define SINGLE
 #endif
 
-/* Vectors as wide as the processor's; those with 512 bits come with 32 registers, others with 16 (or 32 of half the
-   width). AMD's Zen 4, which older compilers take for a Zen 3 with AVX-512, does 512 bits in two halves: shorter vectors
-   waste less at the ends of rows. */
+/* Vectors as wide as the processor's; AVX-512 comes with 32 registers, of whatever width, others with 16. AMD's Zen 4,
+   which older compilers take for a Zen 3 with AVX-512, does 512 bits in two halves: shorter vectors waste less at the
+   ends of rows. */
 #if defined(__AVX512F__) && !defined(__znver3__) && !defined(__znver4__)
 #define BYTES 64
-#define REGISTERS 32
 #else
 #define BYTES 32
+#endif
+#if defined(__AVX512VL__)
+#define REGISTERS 32
+#else
 #define REGISTERS 16
 #endif
 #define LANES ((int64_t)(BYTES / sizeof(T)))
@@ -272,6 +276,68 @@ static void multiply_all(const Shape *s, const T *x, const T *g, T *dw, int64_t 
     }
 }
 
+/* ---- Gathering: gradients through pooling ------------------------------------------------------------------------- */
+
+/* Of four pooled positions one passes a gradient on, and none where ReLU let nothing through. So the way back walks the
+   few that do, each a number and where it meets the other factor. Images lie [height][width][inputs] for this, weights
+   [rows][columns][inputs]: what meets a row of the kernel is one run of columns × inputs numbers. */
+typedef struct {
+    T *value;
+    int64_t *place;
+} Came;
+
+/* Adds to HIGH rows of WIDE vectors: each value that came × those at its place. */
+INLINE void gather_tile(const int HIGH, const int WIDE, Came came, int64_t count, const T *from, int64_t from_row, T *to,
+                        int64_t to_row) {
+    vec a[6][6];
+    UNROLL for (int i = 0; i < HIGH; i++)
+        UNROLL for (int v = 0; v < WIDE; v++) a[i][v] = (vec){0};
+    for (int64_t n = 0; n < count; n++) {
+        const T *run = from + came.place[n];
+        vec s = came.value[n] - (vec){0};
+        HOLD(s);
+        UNROLL for (int i = 0; i < HIGH; i++)
+            UNROLL for (int v = 0; v < WIDE; v++) a[i][v] += s * LOAD(run + i * from_row + v * LANES);
+    }
+    UNROLL for (int i = 0; i < HIGH; i++)
+        UNROLL for (int v = 0; v < WIDE; v++) {
+            T *at = to + i * to_row + v * LANES;
+            STORE(at, LOAD(at) + a[i][v]);
+        }
+}
+
+#define GATHER(high, wide) \
+    case high * 8 + wide: gather_tile(high, wide, came, count, from, from_row, to, to_row); break;
+static void gather_block(int64_t high, int64_t wide, Came came, int64_t count, const T *from, int64_t from_row, T *to,
+                         int64_t to_row) {
+    switch (high * 8 + wide) {
+        GATHER(1, 1) GATHER(1, 2) GATHER(1, 3) GATHER(1, 4) GATHER(1, 5) GATHER(1, 6)
+        GATHER(2, 1) GATHER(2, 2) GATHER(2, 3) GATHER(2, 4) GATHER(2, 5) GATHER(2, 6)
+        GATHER(3, 1) GATHER(3, 2) GATHER(3, 3) GATHER(3, 4)
+        GATHER(4, 1) GATHER(4, 2) GATHER(4, 3)
+        GATHER(5, 1) GATHER(5, 2)
+        GATHER(6, 1) GATHER(6, 2)
+#if REGISTERS > 16
+        GATHER(3, 5) GATHER(3, 6) GATHER(4, 4) GATHER(4, 5) GATHER(4, 6)
+        GATHER(5, 3) GATHER(5, 4) GATHER(5, 5) GATHER(5, 6) GATHER(6, 3) GATHER(6, 4) GATHER(6, 5)
+#endif
+    }
+}
+
+/* The same for any number of rows and vectors. */
+static void gather(int64_t rows, int64_t vectors, Came came, int64_t count, const T *from, int64_t from_row, T *to,
+                   int64_t to_row) {
+    int64_t down = up(rows, 6), across = up(vectors, least(6, (REGISTERS - 2) / up(rows, down)));
+    for (int64_t i = 0, r = 0, high; i < down; i++, r += high) {
+        high = up(rows - r, down - i);
+        for (int64_t j = 0, v = 0, wide; j < across; j++, v += wide) {
+            wide = up(vectors - v, across - j);
+            gather_block(high, wide, came, count, from + r * from_row + v * LANES, from_row,
+                         to + r * to_row + v * LANES, to_row);
+        }
+    }
+}
+
 /* ---- Pooling and ReLU --------------------------------------------------------------------------------------------- */
 
 /* `count` runs of `run` numbers, each the largest of itself and its neighbours `right` and `below` if these are not 0.
@@ -308,20 +374,92 @@ static void settle(const T *from, int64_t right, int64_t below, int64_t relu, T 
         }
 }
 
-/* The way back: what came to each run goes to the place that was chosen, and zeros to the others. */
-static void unsettle(const T *dy, const uint8_t *chosen, T *to, int64_t right, int64_t below, int64_t count,
-                     int64_t run) {
-    for (int64_t j = 0; j < count; j++, dy += run, chosen += run, to += run + right)
-        for (int place = 0; place < (right ? 2 : 1); place++)
-            for (int64_t b = 0; b < run; b += LANES) {
-                mask which = __builtin_convertvector(*(const bytes *)(chosen + b), mask), came = (mask)LOAD(dy + b);
-                T *at = to + place * right + b;
-                STORE(at, (vec)(came & (mask)(which == place)));
-                if (below) STORE(at + below, (vec)(came & (mask)(which == place + 2)));
-            }
+/* The way back through ReLU alone: zeros where it let nothing through. */
+static void unsettle(const T *dy, const uint8_t *chosen, T *to, int64_t count) {
+    for (int64_t b = 0; b < count; b += LANES) {
+        mask which = __builtin_convertvector(*(const bytes *)(chosen + b), mask);
+        STORE(to + b, (vec)((mask)LOAD(dy + b) & (mask)(which == 0)));
+    }
 }
 
-/* ---- The two passes ----------------------------------------------------------------------------------------------- */
+/* ---- Laying images out ------------------------------------------------------------------------------------------- */
+
+/* Turns eight vectors of eight numbers into eight that hold one number of each, where the compiler can be told how. */
+#if defined(SINGLE) && BYTES == 32 && defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define TURNS
+#define PAIR(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+INLINE void turn(vec a[8]) {
+    UNROLL for (int i = 0; i < 4; i++) {
+        vec b = a[i], c = a[i + 4];
+        a[i] = PAIR(b, c, 0, 1, 2, 3, 8, 9, 10, 11), a[i + 4] = PAIR(b, c, 4, 5, 6, 7, 12, 13, 14, 15);
+    }
+    UNROLL for (int i = 0; i < 6; i += i == 1 ? 3 : 1) {
+        vec b = a[i], c = a[i + 2];
+        a[i] = PAIR(b, c, 0, 8, 1, 9, 4, 12, 5, 13), a[i + 2] = PAIR(b, c, 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+    UNROLL for (int i = 0; i < 8; i += 2) {
+        vec b = a[i], c = a[i + 1];
+        a[i] = PAIR(b, c, 0, 8, 1, 9, 4, 12, 5, 13), a[i + 1] = PAIR(b, c, 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+}
+#endif
+#endif
+
+/* One client's images, [batch] × [pixels][channels] or, with `planes`, [channels][pixels], to [channels][pixels][batch]. */
+static void lay_out(const T *from, T *to, int64_t batch, int64_t channels, int64_t pixels, int64_t planes) {
+    int64_t image = channels * pixels;
+#ifdef TURNS
+    if (batch >= 8 && image >= 8) {
+        int64_t inner = planes ? pixels : channels, outer_step = planes ? pixels : 1, inner_step = planes ? 1 : pixels;
+        for (int64_t k = 0; k < image; k += 8) {
+            /* The last block begins where it still fits, and writes some numbers again. */
+            int64_t first = least(k, image - 8), outer = first / inner, at = first % inner;
+            T *rows[8];
+            for (int i = 0; i < 8; i++, at++) {
+                if (at == inner) at = 0, outer++;
+                rows[i] = to + (outer * outer_step + at * inner_step) * batch;
+            }
+            for (int64_t n = 0; n < batch; n += 8) {
+                int64_t b = least(n, batch - 8);
+                vec a[8];
+                UNROLL for (int i = 0; i < 8; i++) a[i] = LOAD(from + (b + i) * image + first);
+                turn(a);
+                UNROLL for (int i = 0; i < 8; i++) STORE(rows[i] + b, a[i]);
+            }
+        }
+        return;
+    }
+#endif
+    int64_t channel_step = planes ? pixels : 1, pixel_step = planes ? 1 : channels;
+    for (int64_t c = 0; c < channels; c++)
+        for (int64_t k = 0, block; k < pixels; k += block, to += block * batch) {
+            block = least(16, pixels - k);
+            for (int64_t b = 0; b < batch; b++) {
+                const T *pixel = from + b * image + c * channel_step + k * pixel_step;
+                for (int64_t i = 0; i < block; i++) to[i * batch + b] = pixel[i * pixel_step];
+            }
+        }
+}
+
+/* Grey levels 0…255 become [−1, 1], to the bit as in samples.py: HOLD keeps the product from being rounded later. */
+static void unpack(const uint8_t *levels, T *to, int64_t count) {
+    const T unit = (T)(1.0 / 127.5);
+    int64_t n = 0;
+    for (; n + LANES <= count; n += LANES) {
+        mask whole = __builtin_convertvector(*(const bytes *)(levels + n), mask);
+        vec a = __builtin_convertvector(whole, vec) * unit;
+        HOLD(a);
+        STORE(to + n, a - 1);
+    }
+    for (; n < count; n++) {
+        T a = levels[n] * unit;
+        HOLD(a);
+        to[n] = a - 1;
+    }
+}
+
+/* ---- The passes --------------------------------------------------------------------------------------------------- */
 
 static T *zeros(int64_t count) {
     void *memory = NULL;
@@ -332,20 +470,28 @@ static T *zeros(int64_t count) {
 /* x [clients][inputs][height][width][batch], w [clients][outputs][inputs][rows][columns], bias [clients][outputs] or
    NULL give y [clients][outputs][high][wide][batch], after pooling if asked for. `chosen`, of the same size, says for
    the way back which of the four pooled positions won, or 4 where ReLU let nothing through. Behind x there must be room
-   for a vector. */
-int forward(const Shape *s, const T *x, const T *w, const T *bias, T *y, uint8_t *chosen) {
+   for a vector, unless it lies [clients][batch][height][width][inputs], as `Lying` says. */
+typedef enum { BATCH_LAST, CHANNELS_LAST, LEVELS } Lying; /* The last: as the second, but grey levels. */
+int forward(const Shape *s, const void *x, int64_t lying, const T *w, const T *bias, T *y, uint8_t *chosen) {
     int64_t high = s->height - s->rows + 1, wide = s->width - s->columns + 1, band = s->pool ? 2 : 1;
     int64_t down = high / band, across = wide / band, vectors = up(wide * s->batch, LANES);
     int64_t row = s->width * s->batch, window = s->rows * s->columns, pitch = vectors * LANES;
     Walk k = {s->inputs, s->rows, s->columns, s->height * row, row, s->batch, s->inputs * window, window, s->columns, 1};
     Tile tile = best_tile(s->outputs, vectors, 6, 4);
+    int64_t below = s->outputs * pitch, count = s->inputs * s->height * row;
     T *sums = zeros(band * s->outputs * pitch + LANES);
-    if (!sums) return 1;
-    int64_t below = s->outputs * pitch;
-    for (int64_t n = 0; n < s->clients; n++) {
+    T *laid = zeros(lying == BATCH_LAST ? 1 : count + LANES), *unpacked = zeros(lying == LEVELS ? count : 1);
+    int failed = !sums || !laid || !unpacked;
+    for (int64_t n = 0; n < s->clients && !failed; n++) {
+        /* One client's images stay in the cache between this and the sums. */
+        if (lying == LEVELS) unpack((const uint8_t *)x + n * count, unpacked, count);
+        const T *given = lying == LEVELS ? unpacked : (const T *)x + n * count;
+        if (lying != BATCH_LAST) lay_out(given, laid, s->batch, s->inputs, s->height * s->width, 0);
+        const T *images = lying == BATCH_LAST ? given : laid;
         for (int64_t i = 0; i < down; i++) {
             for (int64_t r = 0; r < band; r++)
-                sum_row(tile, &k, s->outputs, vectors, 0, 0, x + (band * i + r) * row, w, bias, sums + r * below, pitch);
+                sum_row(tile, &k, s->outputs, vectors, 0, 0, images + (band * i + r) * row, w, bias, sums + r * below,
+                        pitch);
             for (int64_t o = 0; o < s->outputs; o++) {
                 int64_t at = (o * down + i) * across * s->batch;
                 if (s->pool)
@@ -354,21 +500,19 @@ int forward(const Shape *s, const T *x, const T *w, const T *bias, T *y, uint8_t
                     settle(sums + o * pitch, 0, 0, s->relu, y + at, chosen + at, 1, across * s->batch);
             }
         }
-        x += s->inputs * s->height * row;
         w += s->outputs * k.w_channel;
         if (bias) bias += s->outputs;
         y += s->outputs * down * across * s->batch;
         chosen += s->outputs * down * across * s->batch;
     }
-    free(sums);
-    return 0;
+    free(sums), free(laid), free(unpacked);
+    return failed;
 }
 
-/* From dy, of the same shape as y, dw and db (or NULL) and, unless it is NULL, dx. Behind x, dy and chosen there must
-   be room for a vector. */
+/* The way back without pooling: from dy, of the same shape as y, dw and db (or NULL) and, unless it is NULL, dx. Behind
+   x, dy and chosen there must be room for a vector. */
 int backward(const Shape *s, const T *x, const T *w, const T *dy, const uint8_t *chosen, T *dw, T *db, T *dx) {
-    int64_t high = s->height - s->rows + 1, wide = s->width - s->columns + 1, band = s->pool ? 2 : 1;
-    int64_t down = high / band, across = wide / band, vectors = up(wide * s->batch, LANES);
+    int64_t high = s->height - s->rows + 1, wide = s->width - s->columns + 1, vectors = up(wide * s->batch, LANES);
     int64_t row = s->width * s->batch, window = s->rows * s->columns, weights = s->outputs * s->inputs * window;
     /* One client's gradients of the sums, rows apart by as many zeros as a tile is wide. */
     int64_t margin = 4 * LANES, g_row = vectors * LANES + margin;
@@ -386,21 +530,13 @@ int backward(const Shape *s, const T *x, const T *w, const T *dy, const uint8_t 
     for (int64_t n = 0; n < s->clients; n++) {
         for (int64_t o = 0; o < s->outputs; o++) {
             vec sum = (vec){0};
-            for (int64_t i = 0; i < down; i++) {
-                T *to = inner + o * g_plane + band * i * g_row;
-                if (s->pool)
-                    unsettle(dy, chosen, to, s->batch, g_row, across, s->batch);
-                else
-                    unsettle(dy, chosen, to, 0, 0, 1, across * s->batch);
-                dy += across * s->batch, chosen += across * s->batch;
-                for (int64_t r = 0; r < band; r++, to += g_row) {
-                    int64_t written = band * across * s->batch;
-                    memset(to + written, 0, (size_t)(vectors * LANES + LANES - written) * sizeof(T));
-                    for (int64_t v = 0; v < vectors; v++) sum += LOAD(to + v * LANES);
-                }
+            for (int64_t i = 0; i < high; i++, dy += wide * s->batch, chosen += wide * s->batch) {
+                T *to = inner + o * g_plane + i * g_row;
+                unsettle(dy, chosen, to, wide * s->batch);
+                memset(to + wide * s->batch, 0, (size_t)(vectors * LANES + LANES - wide * s->batch) * sizeof(T));
+                for (int64_t v = 0; v < vectors; v++) sum += LOAD(to + v * LANES);
             }
-            if (!db) continue;
-            *db++ = total(sum);
+            if (db) *db++ = total(sum);
         }
         memset(dw, 0, (size_t)weights * sizeof(T));
         multiply_all(s, x, inner, dw, g_plane, g_row);
@@ -424,19 +560,127 @@ int backward(const Shape *s, const T *x, const T *w, const T *dy, const uint8_t 
     return 0;
 }
 
-/* Lays the images of `clients` out as the kernel wants them, to [channels][pixels][batch], a block at a time. */
-void batch_last(const T *from, T *to, int64_t clients, int64_t batch, int64_t channels, int64_t pixels,
-                int64_t channel_step, int64_t pixel_step) {
-    int64_t image = channels * pixels;
-    for (int64_t n = 0; n < clients; n++, from += batch * image)
-        for (int64_t c = 0; c < channels; c++)
-            for (int64_t k = 0, block; k < pixels; k += block, to += block * batch) {
-                block = least(16, pixels - k);
-                for (int64_t b = 0; b < batch; b++) {
-                    const T *pixel = from + b * image + c * channel_step + k * pixel_step;
-                    for (int64_t i = 0; i < block; i++) to[i * batch + b] = pixel[i * pixel_step];
+/* How far apart the numbers of a client's images are in memory. */
+typedef struct {
+    int64_t image, channel, pixel;
+} Steps;
+
+/* One client's gradient of weights, [outputs][rows][w_row] with each row a run, added up in `sums`; and db, or NULL.
+   Behind x there must be room for a vector; `came` is scratch. */
+static void gather_weights(const Shape *s, const T *x, const T *dy, const Steps *step, const uint8_t *chosen, Came came,
+                           int64_t band, T *sums, int64_t w_row, T *db) {
+    int64_t down = (s->height - s->rows + 1) / 2, across = (s->width - s->columns + 1) / 2;
+    int64_t x_row = s->width * s->inputs;
+    const int64_t place[5] = {0, s->inputs, x_row, x_row + s->inputs, 0};
+    memset(sums, 0, (size_t)(s->outputs * s->rows * w_row) * sizeof(T));
+    if (db) memset(db, 0, (size_t)s->outputs * sizeof(T));
+    for (int64_t b = 0; b < s->batch; b++)
+        for (int64_t i = 0; i < down; i += band)
+            for (int64_t o = 0; o < s->outputs; o++) {
+                const T *g = dy + b * step->image + o * step->channel + i * across * step->pixel;
+                const uint8_t *which = chosen + (o * down + i) * across * s->batch + b;
+                int64_t count = 0;
+                for (int64_t r = 0; r < least(band, down - i); r++)
+                    for (int64_t j = 0; j < across; j++, g += step->pixel, which += s->batch) {
+                        came.value[count] = *g;
+                        came.place[count] = 2 * (r * x_row + j * s->inputs) + place[*which];
+                        count += *which < 4;
+                    }
+                if (db) {
+                    vec sum = (vec){0};
+                    STORE(came.value + count, sum);
+                    for (int64_t n = 0; n < count; n += LANES) sum += LOAD(came.value + n);
+                    db[o] += total(sum);
                 }
+                gather(s->rows, w_row / LANES, came, count, x + (b * s->height + 2 * i) * x_row, x_row,
+                       sums + o * s->rows * w_row, w_row);
             }
+}
+
+/* One client's gradient of inputs, dx [batch][height][width][inputs], from weights [outputs][rows][w_row] with zeros
+   between the runs: each of four pooled positions has a list of the outputs for which it won. Behind dx there must be
+   room for a vector; `came` is scratch. */
+static void gather_inputs(const Shape *s, const T *w, int64_t w_row, const T *dy, const Steps *step,
+                          const uint8_t *chosen, Came came, T *dx) {
+    int64_t down = (s->height - s->rows + 1) / 2, across = (s->width - s->columns + 1) / 2;
+    int64_t x_row = s->width * s->inputs, w_output = s->rows * w_row;
+    const int64_t place[4] = {0, s->inputs, x_row, x_row + s->inputs};
+    memset(dx, 0, (size_t)(s->batch * s->height * x_row) * sizeof(T));
+    for (int64_t b = 0; b < s->batch; b++)
+        for (int64_t i = 0; i < down; i++)
+            for (int64_t j = 0; j < across; j++) {
+                const T *g = dy + b * step->image + (i * across + j) * step->pixel;
+                const uint8_t *which = chosen + (i * across + j) * s->batch + b;
+                int64_t counts[5] = {0};
+                for (int64_t o = 0; o < s->outputs; o++, g += step->channel, which += down * across * s->batch) {
+                    int64_t n = *which * s->outputs + counts[*which]++;
+                    came.value[n] = *g;
+                    came.place[n] = o * w_output;
+                }
+                for (int64_t k = 0; k < 4; k++)
+                    gather(s->rows, w_row / LANES, (Came){came.value + k * s->outputs, came.place + k * s->outputs},
+                           counts[k], w, w_row, dx + (b * s->height + 2 * i) * x_row + 2 * j * s->inputs + place[k], x_row);
+            }
+}
+
+/* The way back with pooling, and perhaps ReLU: from dy, of the same shape as y but in any order, dw and db (or NULL)
+   and, unless it is NULL, dx [clients][batch][height][width][inputs], behind which there must be room for a vector.
+   x is as it was for `forward`. */
+int pooled_backward(const Shape *s, const void *x, int64_t lying, const T *w, const T *dy, const Steps *dy_step,
+                    const uint8_t *chosen, T *dw, T *db, T *dx) {
+    int64_t down = (s->height - s->rows + 1) / 2, across = (s->width - s->columns + 1) / 2;
+    int64_t pixels = s->height * s->width, image = pixels * s->inputs, x_row = s->width * s->inputs;
+    int64_t window = s->rows * s->columns, w_row = up(s->columns * s->inputs, LANES) * LANES;
+    int64_t weights = s->outputs * s->rows * w_row, positions = s->outputs * down * across * s->batch;
+    /* As many rows of positions at once as the first-level cache holds the inputs of. */
+    int64_t band = least(down, most(1, (CACHED / x_row - s->rows + 1) / 2));
+    int64_t longest = most(band * across, 5 * s->outputs) + LANES;
+    T *images = zeros(s->batch * image + LANES), *runs = zeros(weights);
+    Came came = {zeros(longest), malloc((size_t)longest * sizeof(int64_t))};
+    int failed = !images || !runs || !came.value || !came.place;
+    for (int64_t n = 0; n < s->clients && !failed; n++) {
+        const T *given = (const T *)x + n * s->batch * image;
+        if (lying == LEVELS)
+            unpack((const uint8_t *)x + n * s->batch * image, images, s->batch * image);
+        else if (lying == CHANNELS_LAST)
+            memcpy(images, given, (size_t)(s->batch * image) * sizeof(T));
+        else
+            for (int64_t k = 0, block; k < pixels; k += block) {
+                block = least(16, pixels - k);
+                for (int64_t b = 0; b < s->batch; b++)
+                    for (int64_t c = 0; c < s->inputs; c++) {
+                        const T *from = given + (c * pixels + k) * s->batch + b;
+                        T *to = images + b * image + k * s->inputs + c;
+                        for (int64_t i = 0; i < block; i++) to[i * s->inputs] = from[i * s->batch];
+                    }
+            }
+        gather_weights(s, images, dy, dy_step, chosen, came, band, runs, w_row, db);
+        /* Torch's order of weights, and of the gradients that are theirs. */
+        for (int64_t o = 0; o < s->outputs; o++)
+            for (int64_t c = 0; c < s->inputs; c++)
+                for (int64_t k = 0; k < window; k++, w++, dw++) {
+                    T *at = runs + (o * s->rows + k / s->columns) * w_row + k % s->columns * s->inputs + c;
+                    *dw = *at, *at = *w;
+                }
+        if (dx) {
+            for (int64_t r = 0; r < s->outputs * s->rows; r++)
+                for (int64_t k = s->columns * s->inputs; k < w_row; k++) runs[r * w_row + k] = 0;
+            gather_inputs(s, runs, w_row, dy, dy_step, chosen, came, dx);
+            dx += s->batch * image;
+        }
+        if (db) db += s->outputs;
+        dy += positions, chosen += positions;
+    }
+    free(images), free(runs), free(came.value), free(came.place);
+    return failed;
+}
+
+/* Lays the images of `clients` out as the kernel wants them. */
+void batch_last(const T *from, T *to, int64_t clients, int64_t batch, int64_t channels, int64_t pixels,
+                int64_t planes) {
+    int64_t count = batch * channels * pixels;
+    for (int64_t n = 0; n < clients; n++)
+        lay_out(from + n * count, to + n * count, batch, channels, pixels, planes);
 }
 
 int64_t vector_bits(void) { return 8 * BYTES; }

@@ -19,6 +19,7 @@ import sys
 import tempfile
 from contextlib import suppress
 from dataclasses import astuple, dataclass
+from enum import IntEnum
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ _SOURCE = Path(__file__).with_name("direct_conv.c")
 _FLAGS = ("-O3", "-march=native", "-shared", "-fPIC")
 #: How long a compiler may take to say its version, and to compile, s.
 _VERSION_S, _COMPILE_S = 10.0, 120.0
+#: What the kernel is called with besides a shape.
+Argument = torch.Tensor | ctypes.Array[ctypes.c_int64] | ctypes.c_int64 | None
 _NUMBERS = {torch.float32: (), torch.float64: ("-DT=double", "-DWHOLE=int64_t")}
 
 
@@ -206,28 +209,45 @@ def batch_last(images: torch.Tensor) -> torch.Tensor:
     if laid.is_contiguous():
         return laid
     clients, batch, channels, height, width = images.shape
-    pixels = height * width
-    if images.is_contiguous():
-        steps = (pixels, 1)
-    elif images.permute(0, 1, 3, 4, 2).is_contiguous():
-        steps = (1, channels)
-    else:
-        steps = None
-    if steps is None or images.requires_grad:
+    planes = images.is_contiguous()
+    if images.requires_grad or not (planes or images.permute(0, 1, 3, 4, 2).is_contiguous()):
         return laid.contiguous()
     made = _with_room(tuple(laid.shape), images)
     _kernel_for(images.dtype).batch_last(
         *map(ctypes.c_void_p, (images.data_ptr(), made.data_ptr())),
-        *map(ctypes.c_int64, (clients, batch, channels, pixels, *steps)),
+        *map(ctypes.c_int64, (clients, batch, channels, height * width, planes)),
     )
     return made
+
+
+class _Lying(IntEnum):
+    """How the kernel finds the images of a stack."""
+
+    BATCH_LAST = 0
+    CHANNELS_LAST = 1
+    LEVELS = 2
+    """The same, but grey levels, which become numbers in [−1, 1]."""
+
+    @classmethod
+    def of(cls, images: torch.Tensor, shape: ConvShape) -> _Lying:
+        """Return how [C, inputs, H, W, B] may be left; the way back without pooling needs the batch last."""
+        if images.dtype == torch.uint8:
+            return cls.LEVELS
+        as_from_data = shape.pool and images.permute(0, 4, 2, 3, 1).is_contiguous()
+        return cls.CHANNELS_LAST if as_from_data else cls.BATCH_LAST
+
+    @property
+    def number(self) -> ctypes.c_int64:
+        """What the kernel is told."""
+        return ctypes.c_int64(self)
 
 
 class DirectConv(torch.autograd.Function):
     """Convolution, bias, 2×2 max-pooling and ReLU of a stack, as far as the shape asks for them.
 
-    Inputs [C, inputs, H, W, B], weights [C, outputs, inputs, rows, columns] and, unless it is None, bias [C, outputs]
-    give [C, outputs, height, width, B]. All contiguous.
+    Inputs [C, inputs, H, W, B] in any layout, or grey levels with their channels last, weights
+    [C, outputs, inputs, rows, columns] and, unless it is None, bias [C, outputs], both contiguous, give
+    [C, outputs, height, width, B].
     """
 
     @staticmethod
@@ -235,11 +255,13 @@ class DirectConv(torch.autograd.Function):
         ctx: Any, inputs: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor | None, shape: ConvShape
     ) -> torch.Tensor:
         """Call the kernel."""
-        inputs = _roomy(inputs)
-        made = _with_room(shape.made, inputs)
+        lying = _Lying.of(inputs, shape)
+        if lying is _Lying.BATCH_LAST:
+            inputs = _roomy(batch_last(inputs.detach().permute(0, 4, 1, 2, 3)))
+        made = _with_room(shape.made, weights)
         chosen = torch.empty(made.numel() + ROOM_BYTES, dtype=torch.uint8)
-        _call("forward", shape, inputs, weights, bias, made, chosen)
-        ctx.shape, ctx.biased = shape, bias is not None
+        _call("forward", shape, weights.dtype, inputs, lying.number, weights, bias, made, chosen)
+        ctx.shape, ctx.biased, ctx.lying = shape, bias is not None, lying
         ctx.save_for_backward(inputs, weights, chosen)
         return made
 
@@ -250,12 +272,35 @@ class DirectConv(torch.autograd.Function):
         shape: ConvShape = ctx.shape
         of_weights = torch.empty_like(weights)
         of_bias = weights.new_empty(shape.clients, shape.outputs) if ctx.biased else None
-        of_inputs = _with_room(tuple(inputs.shape), inputs) if ctx.needs_input_grad[0] else None
-        _call(
-            *("backward", shape, inputs, weights, _roomy(batch_last(gradients[0].permute(0, 4, 1, 2, 3)))),
-            *(chosen, of_weights, of_bias, of_inputs),
-        )
+        wanted = ctx.needs_input_grad[0]
+        if shape.pool:
+            came = gradients[0] if _steps(gradients[0]) else gradients[0].contiguous()
+            sizes = (shape.clients, shape.batch, shape.height, shape.width, shape.inputs)
+            channels_last = _with_room(sizes, weights) if wanted else None
+            _call(
+                *("pooled_backward", shape, weights.dtype, inputs, ctx.lying.number, weights),
+                *(came, _steps(came), chosen, of_weights, of_bias, channels_last),
+            )
+            of_inputs = None if channels_last is None else channels_last.permute(0, 4, 2, 3, 1)
+        else:
+            came = _roomy(batch_last(gradients[0].permute(0, 4, 1, 2, 3)))
+            of_inputs = _with_room(tuple(inputs.shape), inputs) if wanted else None
+            _call(
+                *("backward", shape, weights.dtype, inputs, weights, came, chosen),
+                *(of_weights, of_bias, of_inputs),
+            )
         return of_inputs, of_weights, of_bias, None
+
+
+def _steps(images: torch.Tensor) -> ctypes.Array[ctypes.c_int64] | None:
+    """Return how far apart images, channels and pixels of [C, channels, H, W, B] are; None where rows have gaps."""
+    clients, _, height, width, _ = images.shape
+    client, channel, row, pixel, image = images.stride()
+    if width == 1:
+        pixel = row
+    if (clients > 1 and client * clients != images.numel()) or (height > 1 and row != width * pixel):
+        return None
+    return (ctypes.c_int64 * 3)(image, channel, pixel)
 
 
 def _with_room(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
@@ -287,11 +332,11 @@ def _numbers(shape: ConvShape) -> ctypes.Array[ctypes.c_int64]:
     return (ctypes.c_int64 * 10)(*astuple(shape))
 
 
-def _call(name: str, shape: ConvShape, first: torch.Tensor, *others: torch.Tensor | None) -> None:
+def _call(name: str, shape: ConvShape, dtype: torch.dtype, *arguments: Argument) -> None:
     # ctypes releases the interpreter lock while the kernel runs, so that workers run in parallel.
-    failed = getattr(_kernel_for(first.dtype), name)(
+    failed = getattr(_kernel_for(dtype), name)(
         _numbers(shape),
-        *(ctypes.c_void_p(None if t is None else t.data_ptr()) for t in (first, *others)),
+        *(ctypes.c_void_p(each.data_ptr()) if isinstance(each, torch.Tensor) else each for each in arguments),
     )
     if failed:
         raise MemoryError(f"no memory for the convolution of {shape}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -10,6 +12,7 @@ from fdsim.learning.local.samples import Samples
 from fdsim.learning.paths.compiled import Compiled
 from fdsim.learning.paths.execution import ExecutionOptions
 from fdsim.learning.paths.stack_loop import Leaves, StackLoop, Step
+from fdsim.learning.paths.stacked_direct_conv import StackedDirectConv
 from fdsim.learning.paths.stacked_layers import Signal
 from fdsim.learning.paths.stacking import stack_of
 
@@ -23,6 +26,8 @@ class StackedTrainer(StackLoop):
         if net is None:
             raise ValueError("the stacked path does not support all layers of this module")
         self.net = net
+        first = net.layers[0] if net.layers else None
+        self.takes_levels = isinstance(first, StackedDirectConv) and first.pool and samples.channels_last
         self._losses = Compiled(self.losses) if execution.compiled else self.losses
 
     def stack(self, start: torch.Tensor, clients: int) -> Leaves:
@@ -31,15 +36,17 @@ class StackedTrainer(StackLoop):
     def unstack(self, leaves: Leaves, clients: int) -> Leaves:
         return self.net.unstack(leaves, clients)
 
-    def gradients(self, leaves: Leaves, step: Step) -> tuple[Leaves, torch.Tensor]:
+    def gradients(self, leaves: Leaves, step: Step) -> tuple[Sequence[torch.Tensor | None], torch.Tensor]:
         losses = self._losses(leaves, step)
-        found = torch.autograd.grad(losses.sum() * self.loss_scale, leaves)
-        return list(found), losses.detach()
+        # What would come back from their sum, without the sum.
+        came = torch.full_like(losses, self.loss_scale)
+        found = torch.autograd.grad(losses, leaves, came, allow_unused=self.execution.direct)
+        return found, losses.detach()
 
     def losses(self, leaves: Leaves, step: Step) -> torch.Tensor:
         """Return each client's batch loss [C]."""
         with self.execution.mixed_precision():
-            signal = Signal(step.inputs, step.inputs.shape[0], keys=step.keys)
+            signal = Signal(step.inputs, step.inputs.shape[0], keys=step.keys, move=step.move)
             logits = self.net.forward(signal, leaves).as_rows().values
         each = cross_entropy(
             logits.flatten(0, 1).to(step.weights.dtype), step.labels.flatten(), reduction="none"

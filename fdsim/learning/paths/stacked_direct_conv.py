@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from fdsim.learning.paths.direct_conv import ConvShape, DirectConv, batch_last
+from fdsim.learning.paths.direct_conv import ConvShape, DirectConv
 from fdsim.learning.paths.stacked_layers import Elementwise, Leaves, Signal, StackedConv, StackedLayer
 
 
@@ -21,7 +21,7 @@ class StackedDirectConv(StackedLayer):
 
     def forward(self, signal: Signal, leaves: Leaves) -> Signal:
         signal = signal.as_rows()
-        images = batch_last(signal.values)
+        images = signal.values.permute(0, 2, 3, 4, 1)
         clients, inputs, height, width, batch = images.shape
         rows, columns = self.layer.kernel_size
         shape = ConvShape(
@@ -54,7 +54,9 @@ def with_direct_convs(layers: list[StackedLayer]) -> list[StackedLayer]:
 
 
 def _suits(layer: nn.Conv2d) -> bool:
-    return layer.groups == 1 and (layer.stride, layer.padding, layer.dilation) == ((1, 1), (0, 0), (1, 1))
+    # A 1×1 convolution is a matrix product, for which torch need not lay images out anew.
+    plain = (layer.stride, layer.padding, layer.dilation) == ((1, 1), (0, 0), (1, 1))
+    return layer.groups == 1 and plain and layer.kernel_size != (1, 1)
 
 
 def _is_pool(layer: StackedLayer) -> bool:

@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from fdsim.learning.local.keyed_dropout import KeyedDropout, mask, masked_shape
+from fdsim.learning.local.sgd import Move
 
 Leaves = list[torch.Tensor]
 
@@ -27,6 +28,8 @@ class Signal:
     images: bool = False
     keys: torch.Tensor | None = None
     """[dropouts, C]"""
+    move: Move | None = None
+    """Allows layers to move their leaves on the way back."""
 
     def as_images(self) -> Signal:
         """Turn [C, B, channels, H, W] into [B, C·channels, H, W] in channels_last."""

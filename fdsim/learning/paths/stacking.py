@@ -11,6 +11,7 @@ from fdsim.learning.local.keyed_dropout import KeyedDropout
 from fdsim.learning.nets.residual import Residual
 from fdsim.learning.paths import stacked_layers as stacked
 from fdsim.learning.paths.stacked_direct_conv import StackedDirectConv, with_direct_convs
+from fdsim.learning.paths.stacked_moving_linear import StackedMovingLinear
 
 #: Exact types: a subclass may have a forward of its own.
 _KNOWN = {
@@ -23,7 +24,8 @@ _KNOWN = {
 def stack_of(module: nn.Module, *, direct: bool = False) -> stacked.StackedSequence | None:
     """Return the stacked form of a module, or None when some layer is not supported.
 
-    With `direct`, convolutions that suit the kernel of direct_conv.py are computed by it.
+    With `direct`, convolutions that suit the kernel of direct_conv.py are computed by it, and linear layers move on the
+    way back where they may.
     """
     dropouts: list[KeyedDropout] = []
     layer = _known(module, dropouts)
@@ -45,9 +47,15 @@ def _flat(sequence: stacked.StackedSequence) -> Iterator[stacked.StackedLayer]:
 
 
 def _direct(sequence: stacked.StackedSequence) -> stacked.StackedSequence:
-    layers = [
-        _direct(each) if isinstance(each, stacked.StackedSequence) else each for each in sequence.layers
-    ]
+    layers: list[stacked.StackedLayer] = []
+    for each in sequence.layers:
+        match each:
+            case stacked.StackedSequence():
+                layers.append(_direct(each))
+            case stacked.StackedLinear():
+                layers.append(StackedMovingLinear(each))
+            case _:
+                layers.append(each)
     return type(sequence)(with_direct_convs(layers))
 
 

@@ -16,6 +16,7 @@ import traceback
 from contextlib import suppress
 from typing import Any, TextIO
 
+from fdsim.devices.engine.gc_pause import paused
 from fdsim.errors import FdsimError, InputError
 from fdsim.studies.trial import TrialJob, run_trial
 from fdsim.studies.worker_use import peak_mb
@@ -39,8 +40,22 @@ def main() -> None:
     signal.signal(signal.SIGINT, lambda number, frame: _interrupt(stop))
     threading.Thread(target=_listen, args=(jobs, stop), daemon=True).start()
     with suppress(KeyboardInterrupt, BrokenPipeError):
+        _import_ahead()
         while (message := jobs.get()) is not None:
             _work(message, answers)
+
+
+def _import_ahead() -> None:
+    """Import what every trial needs; what cannot be imported is told by the trial that fails for it.
+
+    The collector of garbage is paused: looking through all of torch for some takes a sixth of the import.
+    """
+    with suppress(ImportError), paused():
+        import torch  # noqa: F401
+
+        import fdsim.learning.cohort.cohort
+        import fdsim.learning.engine
+        import fdsim.pipeline  # noqa: F401
 
 
 def _interrupt(stop: _Stop) -> None:

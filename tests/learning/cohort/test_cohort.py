@@ -14,8 +14,9 @@ from fdsim.errors import ScenarioError
 from fdsim.learning.cohort.cohort import CohortTrainer
 from fdsim.learning.config.acceleration import Acceleration
 from fdsim.learning.config.training import Training
-from fdsim.learning.nets.library import CifarCnn, DepthwiseCnn, Mlp, MnistCnn, Net, ResNet
+from fdsim.learning.nets.library import CifarCnn, DepthwiseCnn, Mlp, MnistCnn, Net, PflCnn, ResNet
 from fdsim.learning.nets.residual import Residual
+from fdsim.workload import NetCost
 
 UNEQUAL = tuple(np.split(np.arange(60), [5, 12, 30, 31, 50]))
 TINY = Training(local_steps=2, batch_size=4)
@@ -131,8 +132,9 @@ def test_all_paths_train_alike(net, shape, training):
         (MnistCnn(hidden=5, dropout=0.5), (1, 16, 16), WAYS[1:4]),
         (DepthwiseCnn(width=8, dropout=0.2), (3, 8, 8), WAYS[1:4]),
         (ResNet(width=8, stages=2), (3, 8, 8), WAYS[1:4]),
+        (PflCnn(), (3, 8, 8), WAYS[:2]),
     ],
-    ids=["everything", "text", "skip", "mnist", "depthwise", "resnet"],
+    ids=["everything", "text", "skip", "mnist", "depthwise", "resnet", "pfl"],
 )
 def test_all_layers_train_alike(net, shape, ways):
     agree(net, TINY, shape, *ways)
@@ -216,6 +218,19 @@ def test_batch_norm_is_refused():
         make=lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 10))
     )
     with pytest.raises(ScenarioError, match="GroupNorm"):
+        trainer(net, TINY)
+
+
+class Priced(Handmade):
+    """A net that says itself what it costs, so that nobody has run it before it trains."""
+
+    def cost(self, input_shape, classes):
+        return NetCost(forward_flops=100.0, depthwise_frac=0.0, parameters=10)
+
+
+def test_an_own_net_with_a_cost_of_its_own_is_tried_before_it_trains():
+    net = Priced(make=lambda: nn.Sequential(nn.Flatten(), nn.Linear(7, 10)))
+    with pytest.raises(ScenarioError, match=r"does not take inputs of shape \(1, 4, 4\)"):
         trainer(net, TINY)
 
 

@@ -60,7 +60,10 @@ def test_tiny_steps_get_one_worker():
 
 
 def test_large_nets_are_trained_side_by_side():
-    assert plan(PflCnn(), (3, 32, 32), clients=50) == TrainingPlan("loop", 1, 2)
+    direct = kernel() is not None
+    found = plan(PflCnn(), (3, 32, 32), clients=50)
+    assert found == TrainingPlan("stacked" if direct else "loop", 1, 2, direct=direct)
+    assert plan(PflCnn(), (3, 32, 32), clients=50, convolutions="torch") == TrainingPlan("loop", 1, 2)
 
 
 def test_a_gpu_takes_what_fits(monkeypatch):

@@ -20,6 +20,7 @@ from fdsim.data.datasets import Examples
 from fdsim.learning.cohort.cohort import CohortTrainer
 from fdsim.learning.config.acceleration import Acceleration
 from fdsim.learning.config.training import Training
+from fdsim.learning.local.samples import scaled
 from fdsim.learning.nets.library import CifarCnn, Mlp
 from fdsim.learning.paths import direct_conv
 from fdsim.learning.paths.direct_conv import ConvShape, DirectConv, batch_last, kernel
@@ -104,6 +105,24 @@ def test_one_clients_nan_is_not_anothers(pool):
 
 
 @needs_kernel
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("batch", [3, 9])
+def test_grey_levels_are_what_they_are_scaled_to(batch, dtype):
+    """To the bit, forward and back, as numbers laid out with the channels or the batch last."""
+    shape = ConvShape(2, batch, 8, 9, 3, 3, 3, 4, True, True)
+    levels = torch.randint(0, 256, (2, batch, 8, 9, 3), dtype=torch.uint8).permute(0, 4, 2, 3, 1)
+    w, b = torch.randn(2, 4, 3, 3, 3, dtype=dtype), torch.randn(2, 4, dtype=dtype)
+    numbers = scaled(levels, dtype)
+    made, found = [], []
+    for images in (levels, numbers, numbers.contiguous()):
+        leaves = [leaf.clone().requires_grad_() for leaf in (w, b)]
+        made.append(DirectConv.apply(images, *leaves, shape))
+        found.append(torch.autograd.grad(made[-1].square().sum(), leaves))
+    assert all(each.equal(made[0]) for each in made)
+    assert all(a.equal(c) for each in found for a, c in zip(each, found[0], strict=True))
+
+
+@needs_kernel
 def test_images_that_leave_no_position_are_refused():
     shape = ConvShape(1, 1, 2, 6, 1, 3, 3, 1, False, False)
     with pytest.raises(RuntimeError, match="no convolution kernel for"):
@@ -114,8 +133,11 @@ def test_images_that_leave_no_position_are_refused():
 @pytest.mark.parametrize(
     "order", [(0, 1, 2, 3, 4), (0, 1, 3, 4, 2), (0, 2, 3, 4, 1), (3, 0, 1, 2, 4)], ids=str
 )
-def test_images_are_laid_out_with_the_batch_last(order):
-    images = torch.randn(2, 5, 3, 7, 4)
+@pytest.mark.parametrize(
+    ("batch", "dtype"), [(5, torch.float32), (13, torch.float32), (16, torch.float32), (13, torch.float64)]
+)
+def test_images_are_laid_out_with_the_batch_last(order, batch, dtype):
+    images = torch.randn(2, batch, 3, 7, 5, dtype=dtype)
     laid = batch_last(images.permute(order).contiguous().permute(*np.argsort(order).tolist()))
     assert laid.is_contiguous()
     assert torch.equal(laid, images.permute(0, 2, 3, 4, 1))
