@@ -44,6 +44,9 @@ def fit(
     devices: Annotated[
         int, typer.Option("--devices", min=10, help="Phones in each of them, and of the report.")
     ] = 400,
+    all_phones: Annotated[
+        bool, typer.Option("--all-phones", help="Fit to all phones, and report on the same ones.")
+    ] = False,
     silent_screen_s: SilentScreen = 0.0,
     page: Page = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing profile.")] = False,
@@ -65,13 +68,20 @@ def fit(
     _known(like, "--like")
     phones = _read(trace, silent_screen_s)
     found = fit_profile(
-        phones, str(trace), like=like, seed=seed, plan=Plan(devices=devices, turns=turns), on_turn=_tell
+        phones,
+        str(trace),
+        like=like,
+        seed=seed,
+        plan=Plan(devices=devices, turns=turns),
+        on_turn=_tell,
+        all_phones=all_phones,
     )
     about = f"Fitted to {found.fitted_to} of the {len(phones)} devices of {trace.name}"
     write_whole(
         out, profile_text(found.profile, about, source=f"fitted to {trace.name} [D]", chosen=CHOSEN).encode()
     )
-    title = f"{out.name}, on {len(found.test)} phones of {trace.name} that it was not fitted to"
+    whose = "the" if all_phones else "not the"
+    title = f"{out.name}, on {len(found.test)} phones of {trace.name}, {whose} ones that it was fitted to"
     _report(title, found.rows, (found.test, found.simulated), out, page)
     typer.echo(f'{out}: use it with [[fleet]] profile = "{out}"')
 

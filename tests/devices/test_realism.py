@@ -10,15 +10,13 @@ import pytest
 from fdsim.devices.config.fleet import DeviceGroup
 from fdsim.devices.config.server import Eligibility
 from fdsim.devices.engine.eligible import availability
-from fdsim.devices.fitting.fit import compare
+from fdsim.devices.fitting.fit import compare, fit
 from fdsim.devices.fitting.statistics import record
 from fdsim.rng import stream
 from fdsim.trace.availability import Observed
 from fdsim.trace.importers.flash import read_flash
 from fdsim.trace.sessions import session_stats
 
-#: The phones of the log that flash2020 was not fitted to, by their place in the file.
-TEST_HALF = [0, 3, 4, 5, 7, 8, 11, 12, 15, 16, 17, 20, 21, 22, 23, 25, 27, 28, 29, 34, 39, 41, 44, 47, 49]
 STRICT = Eligibility(requires_charging=True, requires_unmetered=True, requires_idle=True)
 
 
@@ -45,19 +43,25 @@ def test_flash2020_looks_like_the_phones_of_2020(seed: int) -> None:
     assert 1.6 <= found.night_day_swing <= 4.0
 
 
-def test_flash2020_has_the_statistics_of_phones_it_was_not_fitted_to(flash: list[Observed]) -> None:
-    """The preset was fitted to one half of the phones; this is the other half."""
-    real = [record(flash[i]) for i in TEST_HALF]
-    rows, _ = compare({"profile": "flash2020"}, real, available=False, devices=250)
+@pytest.mark.parametrize(
+    ("devices", "seeds"),
+    [(250, (1, 2)), pytest.param(500, (21, 22, 23, 24, 25), marks=pytest.mark.slow)],
+)
+def test_flash2020_has_the_statistics_of_the_phones(
+    flash: list[Observed], devices: int, seeds: tuple[int, ...]
+) -> None:
+    """The preset is what `fdsim fleet fit --all-phones` made of these phones, with other seeds."""
+    real = [record(phone) for phone in flash]
+    rows, _ = compare({"profile": "flash2020"}, real, available=False, devices=devices, seeds=seeds)
     assert [f"{row.statistic}: {row.simulated:.3g} for {row.real:.3g}" for row in rows if not row.good] == []
 
 
 @pytest.mark.slow
-def test_flash2020_has_the_statistics_of_all_phones(flash: list[Observed]) -> None:
-    """Five seeds that nothing was tuned on, against all phones of the logs."""
-    real = [record(phone) for phone in flash]
-    rows, _ = compare({"profile": "flash2020"}, real, available=False, seeds=(21, 22, 23, 24, 25))
-    assert [f"{row.statistic}: {row.simulated:.3g} for {row.real:.3g}" for row in rows if not row.good] == []
+def test_a_fit_to_half_of_the_phones_is_good_on_the_other_half(flash: list[Observed]) -> None:
+    """Fitted by itself to 25 phones, tested on 25 others; as many rows are good as of real phones in its place."""
+    rows = fit(flash, "FLASH", seed=0).rows
+    bad = [f"{row.statistic}: {row.simulated:.3g} for {row.real:.3g}" for row in rows if not row.good]
+    assert len(bad) <= 0.1 * len(rows), bad
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])

@@ -29,7 +29,8 @@ class Plan(NamedTuple):
     """How much is simulated for a fit."""
 
     devices: int = 400
-    days: float = 5.0
+    days: tuple[float, ...] = (5.0,)
+    """For how long phones are looked at, in turn: as long as the real ones, since most statistics depend on it."""
     turns: int = 20
     seed: int = TUNING_SEED
 
@@ -65,10 +66,14 @@ ALL = (
     Knob("P(idle | charging)", ("usage.plugged_on_factor",), -1.0, 0.1, 20.0, "odds"),
     Knob("leaves within 120 s", ("usage.plugged_calm_factor", "usage.plugged_on_factor"), -0.7, 0.1, 30.0),
     Knob("screen sessions a day", ("usage.screen_off.median_s",), -0.9, 1.0, 3600.0),
-    Knob("wifi", ("connectivity.wifi_on.median_s",), 0.8, 10.0, 80_000.0, "odds"),
+    Knob("wifi", ("connectivity.wifi_on.median_s",), 0.5, 10.0, 80_000.0, "odds"),
+    Knob("wifi", ("connectivity.wifi_off.median_s",), -0.5, 10.0, 80_000.0, "odds"),
     Knob("cellular", ("connectivity.cellular_frac",), 0.8, 0.01, 0.99, "odds"),
     Knob("joint lift", ("habits.shared_frac",), 0.6, 0.0, 0.9, additive=True),
-    Knob("never available", ("connectivity.no_wifi_frac",), 0.1, 0.0, 0.6, "odds", additive=True),
+    # Two witnesses of one parameter, which settles between them.
+    Knob("never on wifi", ("connectivity.no_wifi_frac",), 0.05, 0.0, 0.6, "odds", additive=True),
+    Knob("never available", ("connectivity.no_wifi_frac",), 0.05, 0.0, 0.6, "odds", additive=True),
+    Knob("wifi, spread", ("connectivity.device_ln_sd",), 1.0, 0.1, 5.0),
     Knob("fullest : emptiest hour", ("habits.own_sd_h",), -0.6, 0.3, 5.0),
 )
 

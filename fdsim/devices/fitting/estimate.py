@@ -198,15 +198,31 @@ def _wifi(phones: Sequence[Observed]) -> Table:
     on = [joined(p.states["wifi"], gap_s=FLAP_S) for p in phones]
     off = [complement(i, p.begin_s, p.end_s) for i, p in zip(on, phones, strict=True)]
     never = [not len(p.states["wifi"]) for p in phones]
+    some = [p for p, no in zip(phones, never, strict=True) if not no]
+    own = _odds_spread(some, "wifi")
+    # Half of what distinguishes phones is in their sessions, half in the gaps.
+    less = own**2 / 4
     return {
-        "wifi_on": _lengths(on, phones),
-        "wifi_off": _lengths(
-            [i for i, no in zip(off, never, strict=True) if not no],
-            [p for p, no in zip(phones, never, strict=True) if not no],
-        ),
-        "device_ln_sd": _odds_spread([p for p, no in zip(phones, never, strict=True) if not no], "wifi"),
+        "wifi_on": _lengths(on, phones, less=less),
+        "wifi_off": _lengths([i for i, no in zip(off, never, strict=True) if not no], some, less=less),
+        "device_ln_sd": own,
         "no_wifi_frac": round(float(np.mean(never)), 2),
+        "idle_wifi_frac": _begun_idle(phones, on),
     }
+
+
+def _begun_idle(phones: Sequence[Observed], wifi: Sequence[np.ndarray]) -> float:
+    """Return how often Wi-Fi sessions begin with the screen off, relative to on: events over exposure."""
+    counts = np.zeros((2, 2))
+    for phone, found in zip(phones, wifi, strict=True):
+        times_s = np.arange(phone.begin_s, phone.end_s, 300.0)
+        starts_s = found[found[:, 0] > phone.begin_s, 0]
+        for row, at_s in enumerate((starts_s, times_s[~on_at(found, times_s)])):
+            counts[row] += np.bincount(on_at(phone.states["idle"], at_s), minlength=2)
+    if not counts.all():
+        return 1.0
+    lit, dark = counts[0] / counts[1]
+    return round(float(np.clip(dark / lit, 0.05, 1.0)), 2)
 
 
 def _tempo(phones: Sequence[Observed]) -> float:
@@ -228,6 +244,15 @@ def _odds_spread(phones: Sequence[Observed], state: str) -> float:
     return round(math.sqrt(max(0.0, float(np.var(odds) - np.mean(noise)))), 2)
 
 
+def _length_spread(spells: Sequence[np.ndarray]) -> float:
+    """Standard deviation between phones of their mean ln(length), less what comes of a few spells each."""
+    ln = [np.log(np.maximum(i[:, 1] - i[:, 0], 1.0)) for i in spells if len(i) > 1]
+    if len(ln) < 2:
+        return 0.0
+    noise = np.mean([one.var(ddof=1) / len(one) for one in ln])
+    return round(math.sqrt(max(0.0, float(np.var([one.mean() for one in ln], ddof=1) - noise))), 2)
+
+
 # -- the charger
 
 
@@ -241,10 +266,13 @@ def _charging(phones: Sequence[Observed], state: str) -> Table:
         0.0,
         float(rates.var() - np.mean([r / (p.span_s / DAY_S) for r, p in zip(rates, phones, strict=True)])),
     )
+    by_day = [_by_day(c) for c in charges]
+    own = _length_spread(by_day)
     return {
         "plug_in_per_hour": _plug_ins_by_hour(phones, charges),
         "plug_in_device_ln_sd": round(math.sqrt(math.log1p(spread / mean**2)), 2),
-        "charge": _lengths([_by_day(c) for c in charges], phones),
+        "charge": _lengths(by_day, phones, less=own**2),
+        "charge_device_ln_sd": own,
         "nightly_frac": frac,
         "nightly_keep_frac": keep,
         **(_need(phones, charges) if state == "charging" else {}),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fdsim.devices.config.fleet import DeviceGroup
@@ -16,10 +18,17 @@ _LEVEL_EVERY_S = 600.0
 _ANY = Eligibility(requires_charging=False, requires_unmetered=False)
 
 
-def fleet_log(group: DeviceGroup, seed: int, *, days: float) -> list[Observed]:
-    """Let a group's devices live for some days and note what a logger on them would have written."""
+def fleet_log(group: DeviceGroup, seed: int, *, days: float | Sequence[float]) -> list[Observed]:
+    """Let a group's devices live for some days and note what a logger on them would have written.
+
+    With several values of `days` they are taken in turn: device k lives for the k-th of them.
+    """
     streams = ClientStreams(seed, group.count)
-    return [_log(Device(client, group, _ANY, streams, outages=[]), days) for client in range(group.count)]
+    spans = [days] if isinstance(days, int | float) else days
+    return [
+        _log(Device(client, group, _ANY, streams, outages=[]), spans[client % len(spans)])
+        for client in range(group.count)
+    ]
 
 
 def _log(device: Device, days: float) -> Observed:

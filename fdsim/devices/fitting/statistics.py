@@ -71,6 +71,7 @@ def record(seen: Observed) -> PhoneRecord:
     shares = {name: total_s(found) for name, found in states.items()}
     shares["idle+charging"] = total_s(charging_idle)
     shares["all three"] = total_s(intersection(charging_idle, states["wifi"]))
+    shares["idle+wifi"] = total_s(intersection(states["idle"], states["wifi"]))
     shares["eligible"] = total_s(eligible)
     known, full_s, soc = _levels(seen)
     return PhoneRecord(
@@ -147,6 +148,10 @@ def statistics(phones: Sequence[PhoneRecord]) -> dict[str, float]:
         "wifi": float((time_s["wifi"] / span_s).mean()) if share["idle"] else float("nan"),
         "cellular": float((time_s["cellular"] / span_s).mean()) if share["idle"] else float("nan"),
         "screen on": float(1 - (time_s["idle"] / span_s).mean()) if share["idle"] else float("nan"),
+        "charging, spread": float((time_s["charging"] / span_s).std()),
+        "wifi, spread": float((time_s["wifi"] / span_s).std()) if share["idle"] else float("nan"),
+        "never on wifi": float((time_s["wifi"] == 0).mean()) if share["idle"] else float("nan"),
+        "idle on wifi": float((time_s["idle+wifi"] / span_s).mean()) if share["idle"] else float("nan"),
         "plug-ins a day": sum(p.plug_ins for p in phones) / days,
         "plug-in level, median": float(np.median(plug_in_soc)) if len(plug_in_soc) else float("nan"),
         "full battery": sum(p.full_s for p in phones) / level_s if level_s else float("nan"),

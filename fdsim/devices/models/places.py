@@ -25,6 +25,8 @@ from fdsim.trace import Network
 
 Frac = Annotated[float, Field(ge=0, le=1)]
 Effect = Annotated[float, Field(ge=-20, le=20)]
+#: Mean time after which an owner who was not at the screen might be at it again, s.
+_LOOK_AGAIN_S = 600.0
 
 
 class Places(Connectivity):
@@ -43,6 +45,10 @@ class Places(Connectivity):
     work_effect: Effect = Field(default=0.0, description="at work, or where else an owner goes: likewise")
     way_effect: Effect = Field(default=-2.0, description="on the way: likewise")
     roam_frac: Frac = Field(default=0.0, description="chance that the network stays on a change of place")
+    idle_wifi_frac: Frac = Field(
+        default=1.0,
+        description="Wi-Fi sessions that begin with the screen off, relative to on: owners turn Wi-Fi on to use it",
+    )
     cellular_frac: Frac = Field(
         default=0.6, description="share of the gaps between Wi-Fi sessions that cellular covers"
     )
@@ -75,7 +81,9 @@ class Places(Connectivity):
         now, is_on, left_s, in_gap = owner.at(0.0), False, 0.0, Network.none
         while True:
             stretch = (tilt + effects[now.place]) / 2
-            if left_s <= 0.0:
+            if left_s <= 0.0 and not (first or is_on) and self._waits(rng, phone):
+                left_s = _LOOK_AGAIN_S * float(rng.standard_exponential())
+            elif left_s <= 0.0:
                 part, _ = part_of_day(t_s + shift_s)
                 (on_mean, on_sd), (off_mean, off_sd) = on_ln[part], off_ln[part]
                 if first:
@@ -105,6 +113,10 @@ class Places(Connectivity):
                 place, now = now.place, owner.at(t_s)
                 if now.place != place and rng.random() >= self.roam_frac:
                     first, left_s = True, 0.0
+
+    def _waits(self, rng: np.random.Generator, phone: Phone) -> bool:
+        """Draw whether a gap that is over goes on, since nobody is at the screen to turn Wi-Fi on."""
+        return self.idle_wifi_frac < 1.0 and not phone.screen_on and rng.random() >= self.idle_wifi_frac
 
 
 def _tilted(frac: float, ln_odds: float) -> float:

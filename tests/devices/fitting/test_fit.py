@@ -14,7 +14,7 @@ from fdsim.cli.fleet import app
 from fdsim.devices.config.fleet import DeviceGroup
 from fdsim.devices.config.profiles import profile, sources
 from fdsim.devices.fitting.calibrate import Plan
-from fdsim.devices.fitting.estimate import halves
+from fdsim.devices.fitting.estimate import first_estimate, halves
 from fdsim.devices.fitting.fit import fit
 from fdsim.devices.fitting.fleet_log import fleet_log
 from fdsim.devices.fitting.goodness import Row, goodness
@@ -84,6 +84,32 @@ def test_halves_are_disjoint_and_alike() -> None:
     assert halves(logs, stream(2)) == (fitting, test)
     share = [statistics([record(logs[i]) for i in half])["charging"] for half in (fitting, test)]
     assert share[0] == pytest.approx(share[1], rel=0.35)
+
+
+def test_phones_are_logged_in_turn_for_as_long_as_the_real_ones() -> None:
+    group = DeviceGroup.model_validate({"profile": "flash2020", "count": 3})
+    assert [log.span_s / (24 * HOUR) for log in fleet_log(group, 1, days=(1.0, 0.5))] == [1.0, 0.5, 1.0]
+
+
+def test_how_seldom_wifi_begins_with_the_screen_off() -> None:
+    """Eight hours off Wi-Fi with the screen on and four sessions begun; 24 hours with it off and three begun: 1/4."""
+    lit = [[2, 3], [6, 9], [10, 14]]
+    starts = [3 - 0.1, 7, 8, 10.5, 16, 20, 30]
+    seen = phone(
+        idle=[[0, 2], [3, 6], [9, 10], [14, 48]],
+        wifi=[[start, start + 0.05] for start in starts],
+        charging=[[1, 2]],
+        cellular=[],
+    )
+    off_h = 48 - sum(b - a for a, b in lit)
+    expected = (3 / off_h) / (4 / (48 - off_h))
+    assert first_estimate([seen] * 2)["connectivity"]["idle_wifi_frac"] == pytest.approx(expected, abs=0.02)
+
+
+def test_a_fit_to_all_phones_reports_on_the_same(tmp_path: Path) -> None:
+    logs = fleet_log(DeviceGroup.model_validate({"profile": "flash2020", "count": 12}), 5, days=2)
+    found = fit(logs, "here", plan=Plan(devices=10, turns=1), all_phones=True)
+    assert found.fitted_to == len(found.test) == 12
 
 
 @pytest.mark.parametrize(
