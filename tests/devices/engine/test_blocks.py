@@ -30,7 +30,7 @@ SERVERS: dict[str, dict[str, Any]] = {
 }
 
 
-def config(server: dict[str, Any], rounds: int = 12) -> SimulationConfig:
+def config(server: dict[str, Any], rounds: int = 36) -> SimulationConfig:
     """Phones, phones that crash at a site with outages, and phones that charge at night; none shares anything."""
     crash = {"every_s": 4000.0, "recovers_s": 600.0}
     tables: list[dict[str, Any]] = [
