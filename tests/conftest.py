@@ -13,6 +13,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# A shell lets what it starts in the background ignore Ctrl-C, and programs started by the tests would inherit that.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
