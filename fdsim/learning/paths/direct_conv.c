@@ -476,7 +476,7 @@ static T *zeros(int64_t count) {
    the way back which of the four pooled positions won, or 4 where ReLU let nothing through. Behind x there must be room
    for a vector, unless it lies [clients][batch][height][width][inputs], as `Lying` says. */
 typedef enum { BATCH_LAST, CHANNELS_LAST, LEVELS } Lying; /* The last: as the second, but grey levels. */
-int forward(const Shape *s, const void *x, int64_t lying, const T *w, const T *bias, T *y, uint8_t *chosen) {
+int forward(const Shape *s, const void *x, int64_t layout, const T *w, const T *bias, T *y, uint8_t *chosen) {
     int64_t high = s->height - s->rows + 1, wide = s->width - s->columns + 1, band = s->pool ? 2 : 1;
     int64_t down = high / band, across = wide / band, vectors = up(wide * s->batch, LANES);
     int64_t row = s->width * s->batch, window = s->rows * s->columns, pitch = vectors * LANES;
@@ -484,14 +484,14 @@ int forward(const Shape *s, const void *x, int64_t lying, const T *w, const T *b
     Tile tile = best_tile(s->outputs, vectors, 6, 4);
     int64_t below = s->outputs * pitch, count = s->inputs * s->height * row;
     T *sums = zeros(band * s->outputs * pitch + LANES);
-    T *laid = zeros(lying == BATCH_LAST ? 1 : count + LANES), *unpacked = zeros(lying == LEVELS ? count : 1);
+    T *laid = zeros(layout == BATCH_LAST ? 1 : count + LANES), *unpacked = zeros(layout == LEVELS ? count : 1);
     int failed = !sums || !laid || !unpacked;
     for (int64_t n = 0; n < s->clients && !failed; n++) {
         /* One client's images stay in the cache between this and the sums. */
-        if (lying == LEVELS) unpack((const uint8_t *)x + n * count, unpacked, count);
-        const T *given = lying == LEVELS ? unpacked : (const T *)x + n * count;
-        if (lying != BATCH_LAST) lay_out(given, laid, s->batch, s->inputs, s->height * s->width, 0);
-        const T *images = lying == BATCH_LAST ? given : laid;
+        if (layout == LEVELS) unpack((const uint8_t *)x + n * count, unpacked, count);
+        const T *given = layout == LEVELS ? unpacked : (const T *)x + n * count;
+        if (layout != BATCH_LAST) lay_out(given, laid, s->batch, s->inputs, s->height * s->width, 0);
+        const T *images = layout == BATCH_LAST ? given : laid;
         for (int64_t i = 0; i < down; i++) {
             for (int64_t r = 0; r < band; r++)
                 sum_row(tile, &k, s->outputs, vectors, 0, 0, images + (band * i + r) * row, w, bias, sums + r * below,
@@ -630,7 +630,7 @@ static void gather_inputs(const Shape *s, const T *w, int64_t w_row, const T *dy
 /* The way back with pooling, and perhaps ReLU: from dy, of the same shape as y but in any order, dw and db (or NULL)
    and, unless it is NULL, dx [clients][batch][height][width][inputs], behind which there must be room for a vector.
    x is as it was for `forward`. */
-int pooled_backward(const Shape *s, const void *x, int64_t lying, const T *w, const T *dy, const Steps *dy_step,
+int pooled_backward(const Shape *s, const void *x, int64_t layout, const T *w, const T *dy, const Steps *dy_step,
                     const uint8_t *chosen, T *dw, T *db, T *dx) {
     int64_t down = (s->height - s->rows + 1) / 2, across = (s->width - s->columns + 1) / 2;
     int64_t pixels = s->height * s->width, image = pixels * s->inputs, x_row = s->width * s->inputs;
@@ -644,9 +644,9 @@ int pooled_backward(const Shape *s, const void *x, int64_t lying, const T *w, co
     int failed = !images || !runs || !came.value || !came.place;
     for (int64_t n = 0; n < s->clients && !failed; n++) {
         const T *given = (const T *)x + n * s->batch * image;
-        if (lying == LEVELS)
+        if (layout == LEVELS)
             unpack((const uint8_t *)x + n * s->batch * image, images, s->batch * image);
-        else if (lying == CHANNELS_LAST)
+        else if (layout == CHANNELS_LAST)
             memcpy(images, given, (size_t)(s->batch * image) * sizeof(T));
         else
             for (int64_t k = 0, block; k < pixels; k += block) {

@@ -220,7 +220,7 @@ def batch_last(images: torch.Tensor) -> torch.Tensor:
     return made
 
 
-class _Lying(IntEnum):
+class _ImageLayout(IntEnum):
     """How the kernel finds the images of a stack."""
 
     BATCH_LAST = 0
@@ -229,7 +229,7 @@ class _Lying(IntEnum):
     """The same, but grey levels, which become numbers in [−1, 1]."""
 
     @classmethod
-    def of(cls, images: torch.Tensor, shape: ConvShape) -> _Lying:
+    def of(cls, images: torch.Tensor, shape: ConvShape) -> _ImageLayout:
         """Return how [C, inputs, H, W, B] may be left; the way back without pooling needs the batch last."""
         if images.dtype == torch.uint8:
             return cls.LEVELS
@@ -255,13 +255,13 @@ class DirectConv(torch.autograd.Function):
         ctx: Any, inputs: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor | None, shape: ConvShape
     ) -> torch.Tensor:
         """Call the kernel."""
-        lying = _Lying.of(inputs, shape)
-        if lying is _Lying.BATCH_LAST:
+        layout = _ImageLayout.of(inputs, shape)
+        if layout is _ImageLayout.BATCH_LAST:
             inputs = _roomy(batch_last(inputs.detach().permute(0, 4, 1, 2, 3)))
         made = _with_room(shape.made, weights)
         chosen = torch.empty(made.numel() + ROOM_BYTES, dtype=torch.uint8)
-        _call("forward", shape, weights.dtype, inputs, lying.number, weights, bias, made, chosen)
-        ctx.shape, ctx.biased, ctx.lying = shape, bias is not None, lying
+        _call("forward", shape, weights.dtype, inputs, layout.number, weights, bias, made, chosen)
+        ctx.shape, ctx.biased, ctx.layout = shape, bias is not None, layout
         ctx.save_for_backward(inputs, weights, chosen)
         return made
 
@@ -278,7 +278,7 @@ class DirectConv(torch.autograd.Function):
             sizes = (shape.clients, shape.batch, shape.height, shape.width, shape.inputs)
             channels_last = _with_room(sizes, weights) if wanted else None
             _call(
-                *("pooled_backward", shape, weights.dtype, inputs, ctx.lying.number, weights),
+                *("pooled_backward", shape, weights.dtype, inputs, ctx.layout.number, weights),
                 *(came, _steps(came), chosen, of_weights, of_bias, channels_last),
             )
             of_inputs = None if channels_last is None else channels_last.permute(0, 4, 2, 3, 1)
