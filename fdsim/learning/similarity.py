@@ -13,7 +13,8 @@ from fdsim.strategies.base import Federation, UpdateScore
 
 #: Rows multiplied at a time; only the upper triangle of panels is computed.
 _PANEL = 50
-#: Numbers of each row multiplied at a time, when there is more than one panel: so many of all rows fit into a cache.
+#: Numbers of each row that a CPU multiplies at a time, when there is more than one panel: so many of all rows fit into
+#: a cache. Other accelerators take whole rows, in as few calls as there are panels.
 _BLOCK = 8192
 
 
@@ -137,8 +138,9 @@ def _upper_products(rows: Tensor, found: Tensor) -> None:
         torch.mm(rows, rows.T, out=found)
         return
     found.zero_()
-    for left in range(0, rows.shape[1], _BLOCK):
-        block = rows[:, left : left + _BLOCK]
+    width = _BLOCK if rows.device.type == "cpu" else rows.shape[1]
+    for left in range(0, rows.shape[1], width):
+        block = rows[:, left : left + width]
         for start in range(0, len(rows), _PANEL):
             stop = start + _PANEL
             found[start:stop, start:].addmm_(block[start:stop], block[start:].T)

@@ -107,7 +107,8 @@ def recalled_sum(
         return torch.as_tensor(total, dtype=like.dtype, device=like.device) @ memory
     # A few rows at a time: fresh memory for a copy of all of them costs more than the sum.
     found = torch.zeros_like(like)
-    for some in np.array_split(rows, -(-len(rows) * len(like) // _COPIED)):
+    at_once = max(1, _COPIED // len(like))
+    for some in np.split(rows, range(at_once, len(rows), at_once)):
         remembered = memory[torch.as_tensor(some, device=like.device)].to(like.dtype)
         found += torch.as_tensor(total[some], dtype=like.dtype, device=like.device) @ remembered
     return found

@@ -8,9 +8,10 @@ import torch
 
 from fdsim.errors import InputError
 from fdsim.learning.engine import begin, learn
+from fdsim.strategies import remembered
 from fdsim.strategies.base import Federation
 from fdsim.strategies.fdms_memory import FdmsMemory
-from fdsim.strategies.remembered import affordable_form, needed_gb
+from fdsim.strategies.remembered import affordable_form, blank_remembered, needed_gb, recalled_sum
 from tests.strategies.worlds import QuadraticTrainer, clustered_targets, random_trace, task_on
 
 
@@ -42,6 +43,20 @@ def test_half_precision_costs_a_thousandth() -> None:
     assert learner.strategy_state["memory"].dtype == torch.bfloat16
     off = torch.linalg.vector_norm(ends["half"] - ends["each"]) / torch.linalg.vector_norm(ends["each"])
     assert 0 < float(off) < 5e-3
+
+
+@pytest.mark.parametrize("at_once", [1, 12, 40, 1000])
+def test_a_sum_over_few_clients_is_the_same_however_many_are_copied_at_once(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = blank_remembered(federation(50, 10), "each")
+    state["memory"].copy_(torch.randn(50, 10, generator=torch.Generator().manual_seed(0)))
+    clients, factors = np.array([3, 41, 7, 3, 20]), np.array([0.5, -1.0, 2.0, 0.25, 0.0])
+    monkeypatch.setattr(remembered, "_COPIED", at_once)
+    found = recalled_sum(state, clients, factors, torch.zeros(10))
+    assert found is not None
+    expected = torch.as_tensor(factors, dtype=torch.float32) @ state["memory"][clients]
+    torch.testing.assert_close(found, expected)
 
 
 def test_circles_are_circles_of_friends_and_hold_the_mean_of_who_came_last() -> None:
