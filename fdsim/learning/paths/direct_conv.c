@@ -7,6 +7,9 @@
    Sums stay in registers until they are done; bias, 2×2 max-pooling and ReLU are applied to a row while it is in the
    cache. The way back through pooling is different: it walks only those positions that won.
 
+   Other layers may stand between, so each pass can be had for itself, for a stack of clients: `forward`, `backward`,
+   `pooled_backward`. Where only linear layers follow, `train` does whole local rounds, client after client.
+
    All passes return 0, or 1 where there is no memory for one client's scratch.
    T is the type of the numbers, float unless the compiler is told otherwise; WHOLE an integer as wide. */
 
@@ -827,8 +830,8 @@ static void multiply_rows(const Shape *s, const T *x, const T *w, const T *bias,
 }
 
 /* Sums over `columns` as `sum_row` does, for rows of whole vectors: y [rows][vectors] (+)= w × x. */
-static void sum_rows(Tile tile, const Walk *k, int64_t rows, int64_t vectors, const T *x, const T *w, T *y, int64_t y_row,
-                     int more) {
+static void sum_rows(Tile tile, const Walk *k, int64_t rows, int64_t vectors, const T *x, const T *w, T *y,
+                     int64_t y_row, int more) {
     int64_t across = up(vectors, tile.wide), down = up(rows, tile.high);
     for (int64_t j = 0, v = 0, wide; j < across; j++, v += wide) {
         wide = up(vectors - v, across - j);
@@ -899,7 +902,7 @@ static void share_parameters(const Layer *layers, int64_t count, Store *store, S
 
 static void share_rows(Stage *t, const Stage *before, Store *store) {
     const Shape *s = &t->layer.s;
-    int64_t x_row = whole(s->inputs), pixels = before->layer.linear ? 1 : made_of(&before->layer.s) / before->layer.s.outputs;
+    int64_t x_row = whole(s->inputs), pixels = s->inputs / before->layer.s.outputs;
     t->x = before->layer.linear ? before->y : NUMBERS(store, s->batch * x_row);
     t->y = NUMBERS(store, s->batch * whole(s->outputs));
     t->dx = NUMBERS(store, 2 * s->batch * x_row);
@@ -1001,7 +1004,8 @@ static void step_back(const Stage *t, T *dy, Steps dy_step, T rate) {
 }
 
 /* Returns the mean cross-entropy of rows of logits, and its gradient. */
-static T cross_entropy(const T *logits, const int64_t *labels, const int64_t *rows, int64_t batch, int64_t classes, T *d) {
+static T cross_entropy(const T *logits, const int64_t *labels, const int64_t *rows, int64_t batch, int64_t classes,
+                       T *d) {
     T sum = 0;
     for (int64_t b = 0; b < batch; b++, logits += whole(classes), d += whole(classes)) {
         T largest = logits[0], all = 0;
@@ -1025,7 +1029,7 @@ static T step(const Stage *stages, const Task *task, const void *inputs, const i
         else
             memcpy(first->images + b * image, (const T *)inputs + rows[b] * image, (size_t)image * sizeof(T));
     lay_out(first->images, image, first->x, batch, batch, first->layer.s.inputs, image / first->layer.s.inputs, 0);
-    for (const Stage *t = first; t <= last; t++) step_forward(t, t - 1);
+    for (const Stage *t = first; t <= last; t++) step_forward(t, t > first ? t - 1 : NULL);
     T loss = cross_entropy(last->y, labels, rows, batch, classes, dy);
     Steps dy_step = {whole(classes), 1, 1};
     for (const Stage *t = last; t >= first; t--) {

@@ -74,6 +74,10 @@ class DirectTraining:
         # Fewer parameters than the layers have would be shared between them.
         if layers is None or sum(layer.parameters for layer in layers) != parameters:
             return None
+        # The kernel trusts labels; torch says what is wrong with them.
+        classes = layers[-1].shape.outputs
+        if len(samples.labels) and not 0 <= int(samples.labels.min()) <= int(samples.labels.max()) < classes:
+            return None
         return cls(layers, samples)
 
     def train(

@@ -136,6 +136,13 @@ def test_shared_parameters_are_left_to_torch():
     assert DirectTraining.of(net, samples(torch.float32), len(flat_of(module))) is None
 
 
+@pytest.mark.parametrize("label", [-1, 4])
+def test_labels_that_no_class_has_are_left_to_torch(label):
+    given = samples(torch.float32)
+    given.labels[7] = label
+    assert direct(NETS["pooled"](), given) is None
+
+
 @needs_kernel
 @pytest.mark.parametrize(
     "more", [{"momentum": 0.9}, {"weight_decay": 0.1}, {"proximal_mu": 0.2}, {"clip_norm": 0.1}], ids=str
