@@ -10,9 +10,11 @@ import numpy as np
 
 from fdsim.catalogue import merge
 from fdsim.devices.fitting.calibrate import OnTurn, Plan, calibrate, moments, simulated
-from fdsim.devices.fitting.estimate import check_phones, first_estimate, halves
+from fdsim.devices.fitting.estimate import first_estimate, halves
 from fdsim.devices.fitting.goodness import Row, goodness
+from fdsim.devices.fitting.log_check import check_phones, refuse_constant
 from fdsim.devices.fitting.statistics import DAY_S, PhoneRecord, record, statistics
+from fdsim.errors import TraceError
 from fdsim.rng import stream
 from fdsim.trace.availability import Observed
 
@@ -95,13 +97,18 @@ def fit(
     every = list(range(len(phones)))
     fitting, test = (every, every) if all_phones else halves(phones, stream(seed, "halves"))
     mine = [phones[i] for i in fitting]
+    if not all_phones:
+        refuse_constant(mine, f"{place}, the half that is fitted")
     available = is_available_only(phones)
     start: Table = {**_base(mine), "profile": like}
     if available:
         start["connectivity"] = {"kind": "always_on"}
     else:
         start["connectivity"] = dict(_PLACES)
-    start = merge(start, first_estimate(mine))
+    try:
+        start = merge(start, first_estimate(mine))
+    except TraceError as error:
+        raise TraceError(f"{place}, {error.place}", error.problem, error.remedy) from None
     usage = start["usage"]
     usage["plug_in_per_hour"] = [round(rate * _NEEDY, 3) for rate in usage["plug_in_per_hour"]]
     if "left_on_frac" in usage:
