@@ -45,7 +45,7 @@ def make(
     from fdsim.cli.console import PlainConsole
     from fdsim.distributed.fleet import FleetSpread
     from fdsim.pipeline import simulate_trace
-    from fdsim.prepare import prepare
+    from fdsim.prepare import doubts, prepare
     from fdsim.progress import Terminal
     from fdsim.scenario import load_scenario
 
@@ -56,6 +56,8 @@ def make(
         )
     refuse_output("--out", out, sources=[scenario], force=True)
     loaded = load_scenario(scenario, sets or [], code=trust(no_code))
+    for doubt in doubts(loaded):
+        typer.echo(f"warning: {doubt}", err=True)
     fleet = FleetSpread(workers, on_cluster, address)
     with termination_as_interrupt(), Terminal(PlainConsole(), loaded.rounds) as progress:
         trace = simulate_trace(prepare(loaded), out, progress, fleet=fleet, reference=reference)
