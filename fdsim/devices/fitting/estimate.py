@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fdsim.devices.fitting.lost_contact import loose_plug
 from fdsim.devices.fitting.statistics import FLAP_S, record, statistics
 from fdsim.devices.models.spells import DAY_S, HOUR_S, PART_OF_HOUR
 from fdsim.errors import TraceError
@@ -76,7 +77,8 @@ def _spread_of(values: Sequence[float]) -> float:
 def first_estimate(phones: Sequence[Observed]) -> Table:
     """Return the tables of a device group as far as logs tell them directly."""
     if all("available" in p.states for p in phones):
-        return {"usage": _charging(phones, "available")}
+        lost = loose_plug([p.states["available"] for p in phones])
+        return {"usage": {**_charging(phones, "available"), **lost}}
     usage = {**_charging(phones, "charging"), **_screen(phones)}
     return {"usage": usage, "connectivity": _wifi(phones), **_energy(phones)}
 

@@ -16,8 +16,9 @@ from fdsim.devices.config.profiles import profile, sources
 from fdsim.devices.fitting.calibrate import Plan
 from fdsim.devices.fitting.estimate import first_estimate, halves
 from fdsim.devices.fitting.fit import fit
-from fdsim.devices.fitting.fleet_log import fleet_log
+from fdsim.devices.fitting.fleet_log import as_available, fleet_log
 from fdsim.devices.fitting.goodness import Row, goodness
+from fdsim.devices.fitting.lost_contact import loose_plug
 from fdsim.devices.fitting.statistics import ks_distance, record, statistics
 from fdsim.errors import InputError, ScenarioError, TraceError
 from fdsim.rng import stream
@@ -104,6 +105,33 @@ def test_how_seldom_wifi_begins_with_the_screen_off() -> None:
     off_h = 48 - sum(b - a for a, b in lit)
     expected = (3 / off_h) / (4 / (48 - off_h))
     assert first_estimate([seen] * 2)["connectivity"]["idle_wifi_frac"] == pytest.approx(expected, abs=0.02)
+
+
+def test_how_chargers_lose_contact_by_hand() -> None:
+    """Of ten charges five are interrupted: three once, for 10 s after 100 s, and two three times; a phone never charged."""
+    whole = [[k * HOUR, k * HOUR + 1000] for k in range(5)]
+    once = [[5 * HOUR, 5 * HOUR + 100], [5 * HOUR + 110, 5 * HOUR + 1000]]
+    thrice = [[7 * HOUR + 110 * k, 7 * HOUR + 110 * k + 100] for k in range(4)]
+    charging = [np.array(whole + once), np.array(once), np.array(once), *[np.array(thrice)] * 2]
+    assert loose_plug(charging) == {}  # Nine losses are too few.
+    found = loose_plug([*charging * 3, np.empty((0, 2))])["loose_plug"]
+    assert found["frac"] == 0.5
+    assert found["again_frac"] == pytest.approx(1 - 5 / 9, abs=0.01)
+    assert (found["contact_median_s"], found["lost_median_s"]) == (100.0, 10.0)
+    assert (found["contact_ln_sd"], found["lost_ln_sd"]) == (0.0, 0.0)
+
+
+def test_the_loose_plug_of_a_fleet_is_found_again() -> None:
+    """Charges are long against the time that contact holds, so hardly any is over before contact is lost."""
+    plug = {"frac": 0.3, "again_frac": 0.6, "contact_median_s": 60.0, "contact_ln_sd": 1.0, "lost_ln_sd": 0.5}
+    usage = {"loose_plug": plug, "charge": {"median_s": 20_000.0}}
+    group = DeviceGroup.model_validate({"profile": "fedscale", "count": 60, "usage": usage})
+    logs = [as_available(log) for log in fleet_log(group, 6, days=6)]
+    found = first_estimate(logs)["usage"]["loose_plug"]
+    assert found["frac"] == pytest.approx(0.3, abs=0.06)
+    assert found["again_frac"] == pytest.approx(0.6, abs=0.06)
+    assert found["contact_median_s"] == pytest.approx(60.0, rel=0.15)
+    assert found["lost_median_s"] == pytest.approx(10.0, rel=0.15)
 
 
 def test_a_fit_to_all_phones_reports_on_the_same(tmp_path: Path) -> None:
