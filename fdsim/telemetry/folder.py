@@ -166,10 +166,7 @@ class RunFolder:
     def complete(self, *, wall_s: float | None = None) -> None:
         """Mark the run as complete; `wall_s` is the real time since this process started or resumed it."""
         for log in self.logs.values():
-            # A kill while parts are merged must not make them look changed.
-            log.record_digests(known=False)
             log.merge()
-            log.record_digests(known=True)
         failed = [
             label for label, facts in self.manifest["strategies"].items() if facts["status"] == "failed"
         ]

@@ -225,22 +225,33 @@ class StrategyLog:
         self._saved_s = time.monotonic()
         self._save_cost_s = self._saved_s - began_s
 
-    def keep_model(self, state: dict[str, Any], round_index: int | None) -> None:
-        """Write the global model after a round, or the final one (None), as a torch state dict."""
+    def keep_model(self, state: dict[str, Any], round_index: int) -> None:
+        """Write the global model after a round as a torch state dict."""
+        self._manifest.update_strategy(self.label, models=self._with_model(state, round_index))
+
+    def _with_model(self, state: dict[str, Any], round_index: int | None) -> dict[str, str]:
+        """Write a global model, the final one for None, and return the hashes of all that are kept."""
         name = model_name(round_index)
         found = save_model(self._models / name, state, temporary=self._temporary)
-        self._manifest.update_strategy(self.label, models={**self._facts.get("models", {}), name: found})
+        return {**self._facts.get("models", {}), name: found}
 
-    def finish(self) -> None:
-        """Mark the strategy as complete and remove its checkpoints."""
+    def finish(self, model: dict[str, Any] | None = None) -> None:
+        """Keep the final global model, if any, mark the strategy as complete and remove its checkpoints."""
         self.flush()
-        self._end(status="complete")
+        # The model and the mark are one write of run.json: until then the strategy goes on from its checkpoint.
+        self._end(status="complete", **({} if model is None else {"models": self._with_model(model, None)}))
         checkpoint.clear(self._checkpoints)
 
     def merge(self) -> None:
-        """Merge the small parts of all tables."""
-        for table in self._tables.values():
-            table.merge()
+        """Merge the small parts of all tables, and record what the tables are where that is not known."""
+        small = [table for table in self._tables.values() if table.mergeable]
+        if small:
+            # A kill while parts are merged must not make them look changed.
+            self.record_digests(known=False)
+            for table in small:
+                table.merge()
+        if not self.digests_known:
+            self.record_digests(known=True)
 
     def fail(self, message: str) -> None:
         """Mark the strategy as failed permanently (NaN, say); the others continue."""
