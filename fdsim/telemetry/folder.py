@@ -124,7 +124,10 @@ class RunFolder:
             _clear(self.path, (self.trace_path.name,))
             found = True
         trace, known = self.trace_path, self.manifest.get("trace_hash")
-        if known is not None and trace.is_file() and file_hash(trace) != known:
+        if trace.is_file() and known is None:
+            # The run was killed before it recorded its trace: nothing says that this is the one that was made.
+            _clear(self.path, (trace.name,))
+        elif trace.is_file() and file_hash(trace) != known:
             _log.warning("%s is damaged; the trace is made again", trace)
             _clear(self.path, (trace.name,))
             found = True
