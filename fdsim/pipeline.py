@@ -268,6 +268,5 @@ def _learn(strategy: Strategy, task: Task, trace: Trace, log: StrategyLog, callb
             problem = str(error)
             log.fail(problem)
         else:
-            log.keep_model(task.trainer.named(learner.params), None)
-            log.finish()
+            log.finish(task.trainer.named(learner.params))
         callback.strategy_end(strategy.label, problem)

@@ -18,7 +18,7 @@ import pandas as pd
 
 from fdsim.catalogue import nearest
 from fdsim.comparison.curves import Curves
-from fdsim.comparison.measures import BESIDE_FULL, COSTS, QUALITIES, Cost, Curve
+from fdsim.comparison.measures import BESIDE_FULL, COSTS, QUALITIES, Cost, Curve, Measure
 from fdsim.comparison.statistics import (
     NO_INTERVAL,
     describe,
@@ -199,7 +199,7 @@ def _rows(
                 {
                     **start,
                     "measure": measure.name,
-                    **_quality(mine[measure.name], by_arm, measure.name, question),
+                    **_quality(mine[measure.name], by_arm, measure, question),
                 }
             )
             if theirs is not None:
@@ -218,9 +218,10 @@ def _rows(
 
 
 def _quality(
-    values: pd.Series, by_arm: dict[str, pd.DataFrame], name: str, question: Question
+    values: pd.Series, by_arm: dict[str, pd.DataFrame], measure: Measure, question: Question
 ) -> dict[str, object]:
-    sample = describe(values.to_numpy())
+    name, sample = measure.name, describe(values.to_numpy())
+    mean = sample.interval.within(measure.lowest, measure.highest)
     frac, interval, gap = float("nan"), NO_INTERVAL, NO_INTERVAL
     lower, upper = by_arm.get(question.lower), by_arm.get(question.upper)
     if name in _RECOVERABLE and lower is not None and upper is not None:
@@ -232,8 +233,8 @@ def _quality(
         "n": sample.n,
         "mean": sample.mean,
         "sd": sample.sd,
-        "low": sample.interval.low,
-        "high": sample.interval.high,
+        "low": mean.low,
+        "high": mean.high,
         "gap_recovered": frac,
         "gap_recovered_low": interval.low,
         "gap_recovered_high": interval.high,

@@ -18,24 +18,26 @@ _SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True)
 class Measure:
-    """A number per curve: its column name, its title, and the decimals shown."""
+    """A number per curve: its column name, its title, the decimals shown, and between which values it can be."""
 
     name: str
     title: str
     digits: int = 3
+    lowest: float = 0.0
+    highest: float = float("inf")
 
 
 #: Known for every finished curve.
 QUALITIES = (
-    Measure("final_accuracy", "final accuracy"),
-    Measure("best_accuracy", "best accuracy"),
-    Measure("mean_accuracy", "mean accuracy (area under the curve)"),
+    Measure("final_accuracy", "final accuracy", highest=1.0),
+    Measure("best_accuracy", "best accuracy", highest=1.0),
+    Measure("mean_accuracy", "mean accuracy (area under the curve)", highest=1.0),
     Measure("fluctuation", "fluctuation", 4),
-    Measure("worst_accuracy", "worst accuracy after a third of the rounds"),
+    Measure("worst_accuracy", "worst accuracy after a third of the rounds", highest=1.0),
 )
 #: Known where the run has a curve without dropouts to stand beside.
 BESIDE_FULL = (
-    Measure("gap_to_full", "mean gap to full"),
+    Measure("gap_to_full", "mean gap to full", lowest=-1.0, highest=1.0),
     Measure("hours_below_full", "simulated hours below 90 % of full", 1),
 )
 #: Below this fraction of Full's accuracy a model counts as not serving its users.

@@ -25,6 +25,10 @@ class Interval:
     low: float
     high: float
 
+    def within(self, lowest: float, highest: float) -> Interval:
+        """Return the part of the interval in which the quantity can lie, which is just as likely to hold it."""
+        return Interval(float(np.clip(self.low, lowest, highest)), float(np.clip(self.high, lowest, highest)))
+
 
 NO_INTERVAL = Interval(float("nan"), float("nan"))
 

@@ -77,7 +77,7 @@ def _trace_doubtful(trace: Path, facts: dict[str, Any]) -> bool:
 
 
 def _table_doubtful(folder: Path, table: str, label: str, facts: dict[str, Any]) -> bool:
-    """Whether the parts of a table are others than the manifest, or else the last checkpoint, says."""
+    """Whether the parts of a table are others than the manifest and the last checkpoint say."""
     if not (folder / table).is_dir():
         return False  # kept elsewhere, or lost; whoever reads it is told
     about = facts["strategies"][label]
@@ -88,8 +88,11 @@ def _table_doubtful(folder: Path, table: str, label: str, facts: dict[str, Any])
     if known is not None:
         doubtful = found[-1] != known
     else:
-        # After the checkpoint more parts may have been written.
-        doubtful = bool(promised) and not any(each.startswith(promised[0]) for each in found)
+        # After the checkpoint more parts may have been written, and one since the manifest last spoke of them.
+        so_far = (about.get("digests_so_far") or {}).get(table)
+        doubtful = (bool(promised) and not any(each.startswith(promised[0]) for each in found)) or (
+            so_far is not None and so_far not in found[-2:]
+        )
     # A run that goes on changes its tables while they are looked at.
     unchanged = doubtful and Manifest.read(folder).as_dict()["strategies"].get(label) == about
     return unchanged and writer_of(folder) is None

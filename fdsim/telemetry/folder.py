@@ -124,7 +124,10 @@ class RunFolder:
             _clear(self.path, (self.trace_path.name,))
             found = True
         trace, known = self.trace_path, self.manifest.get("trace_hash")
-        if known is not None and trace.is_file() and file_hash(trace) != known:
+        if trace.is_file() and known is None:
+            # The run was killed before it recorded its trace: nothing says that this is the one that was made.
+            _clear(self.path, (trace.name,))
+        elif trace.is_file() and file_hash(trace) != known:
             _log.warning("%s is damaged; the trace is made again", trace)
             _clear(self.path, (trace.name,))
             found = True
@@ -166,10 +169,7 @@ class RunFolder:
     def complete(self, *, wall_s: float | None = None) -> None:
         """Mark the run as complete; `wall_s` is the real time since this process started or resumed it."""
         for log in self.logs.values():
-            # A kill while parts are merged must not make them look changed.
-            log.record_digests(known=False)
             log.merge()
-            log.record_digests(known=True)
         failed = [
             label for label, facts in self.manifest["strategies"].items() if facts["status"] == "failed"
         ]

@@ -64,6 +64,7 @@ class StrategyFacts(BaseModel):
     rounds_done: NonNegativeInt = 0
     rows: dict[str, NonNegativeInt] = Field(default_factory=dict)
     digests: dict[str, str] | None = None
+    digests_so_far: dict[str, str] | None = None
     models: dict[str, str] = Field(default_factory=dict)
     wall_s: float | None = None
 

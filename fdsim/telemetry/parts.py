@@ -158,11 +158,17 @@ class GrowingTable:
         digest = hash_of([end.digest, seal_in(content)])
         self._end = _End(end.parts + 1, end.rows + len(table), next_round, digest)
 
+    @property
+    def mergeable(self) -> bool:
+        """Whether the parts are many and small."""
+        parts = part_paths(self.folder)
+        return len(parts) > FEW_PARTS and sum(map(_row_count, parts)) < GROUP_ROWS * len(parts)
+
     def merge(self) -> None:
         """Merge small parts, where the file system can swap two folders in one step."""
-        parts = part_paths(self.folder)
-        if len(parts) <= FEW_PARTS or sum(map(_row_count, parts)) >= GROUP_ROWS * len(parts):
+        if not self.mergeable:
             return
+        parts = part_paths(self.folder)
         merged = self._temporary / f"merged.{self.folder.parent.name}.{self.folder.name}"
         for index, table in enumerate(_in_blocks(parts)):
             write_whole(

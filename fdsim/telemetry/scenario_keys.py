@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fdsim.errors import RunFolderError
 from fdsim.files import hash_of
+from fdsim.telemetry.manifest import checksum_of
 
 if TYPE_CHECKING:
     from fdsim.scenario import Scenario
@@ -66,6 +67,12 @@ def refuse_edits(folder: Path, manifest: Mapping[str, Any]) -> None:
                 f"the file was edited: {key} is {manifest[key]!r}, and {tables.get(key)!r} in scenario.toml",
                 "restore it from a copy, or start over with --force",
             )
+    if manifest.get("checksum") not in (None, checksum_of(manifest)):
+        raise RunFolderError(
+            str(folder / "run.json"),
+            "the file was edited: it is not as the run left it",
+            "restore it from a copy, or start over with --force",
+        )
 
 
 def _shown(table: dict[str, Any], key: str) -> str:

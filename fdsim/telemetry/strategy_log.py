@@ -78,9 +78,9 @@ class StrategyLog:
     def __enter__(self) -> StrategyLog:
         if self.finished:
             return self
-        if self._facts.get("digests"):
+        if self.digests_known or self._facts.get("digests_so_far"):
             # From here on the tables change; a kill must not make them look edited.
-            self._manifest.update_strategy(self.label, digests=None)
+            self.record_digests(known=False)
         self._continue()
         self._manifest.update_strategy(self.label, status="running", rounds_done=self.next_round)
         self._started_s = self._flushed_s = self._saved_s = time.monotonic()
@@ -145,14 +145,17 @@ class StrategyLog:
     def start_over(self, why: str) -> None:
         """Remove the strategy's tables and checkpoints: the same rounds, learned again, are the same rows."""
         log.warning("%s is learned again from its first round: %s", self.label, why)
+        if self._facts.get("digests_so_far"):
+            self.record_digests(known=False)
         checkpoint.clear(self._checkpoints)
         self._last_good, self.next_round = None, 0
         for table in self._tables.values():
             table.clear()
 
     def record_digests(self, *, known: bool) -> None:
-        """Record what the finished tables are, or that they are about to be merged and so are not known."""
-        self._manifest.update_strategy(self.label, digests=self._digests_on_disk() if known else None)
+        """Record what the finished tables are, or that they are about to change and so are not known."""
+        found = self._digests_on_disk() if known else None
+        self._manifest.update_strategy(self.label, digests=found, digests_so_far=None)
 
     @property
     def digests_known(self) -> bool:
@@ -195,16 +198,27 @@ class StrategyLog:
             self.flush()
 
     def flush(self) -> None:
-        """Write all waiting rows to disk."""
+        """Write all waiting rows to disk, and record what the tables are now: an edit shows, whatever comes after."""
+        if self._write_waiting():
+            self._manifest.update_strategy(self.label, digests_so_far=self._digests())
+
+    def _write_waiting(self) -> bool:
+        """Write all waiting rows to disk, and return whether there were any."""
         self._manifest.guard()
+        wrote = False
         for name, waiting in self._waiting.items():
             table = self._tables[name]
             # An interrupt may have come after the rows went to disk and before they left this list.
             fresh = [record for record in waiting if record.round >= table.next_round]
             if fresh:
                 table.append(_TO_TABLE[name](fresh), next_round=fresh[-1].round + 1)
+                wrote = True
             self._waiting[name] = []
         self._waiting_rows, self._flushed_s = 0, time.monotonic()
+        return wrote
+
+    def _digests(self) -> dict[str, str]:
+        return {name: table.digest for name, table in self._tables.items()}
 
     def checkpoint_due(self, next_round: int) -> bool:
         """Whether a checkpoint is to be made now, before round `next_round`."""
@@ -225,38 +239,49 @@ class StrategyLog:
         self._saved_s = time.monotonic()
         self._save_cost_s = self._saved_s - began_s
 
-    def keep_model(self, state: dict[str, Any], round_index: int | None) -> None:
-        """Write the global model after a round, or the final one (None), as a torch state dict."""
+    def keep_model(self, state: dict[str, Any], round_index: int) -> None:
+        """Write the global model after a round as a torch state dict."""
+        self._manifest.update_strategy(self.label, models=self._with_model(state, round_index))
+
+    def _with_model(self, state: dict[str, Any], round_index: int | None) -> dict[str, str]:
+        """Write a global model, the final one for None, and return the hashes of all that are kept."""
         name = model_name(round_index)
         found = save_model(self._models / name, state, temporary=self._temporary)
-        self._manifest.update_strategy(self.label, models={**self._facts.get("models", {}), name: found})
+        return {**self._facts.get("models", {}), name: found}
 
-    def finish(self) -> None:
-        """Mark the strategy as complete and remove its checkpoints."""
-        self.flush()
-        self._end(status="complete")
+    def finish(self, model: dict[str, Any] | None = None) -> None:
+        """Keep the final global model, if any, mark the strategy as complete and remove its checkpoints."""
+        self._write_waiting()
+        # The model and the mark are one write of run.json: until then the strategy goes on from its checkpoint.
+        self._end(status="complete", **({} if model is None else {"models": self._with_model(model, None)}))
         checkpoint.clear(self._checkpoints)
 
     def merge(self) -> None:
-        """Merge the small parts of all tables."""
-        for table in self._tables.values():
-            table.merge()
+        """Merge the small parts of all tables, and record what the tables are where that is not known."""
+        small = [table for table in self._tables.values() if table.mergeable]
+        if small:
+            # A kill while parts are merged must not make them look changed.
+            self.record_digests(known=False)
+            for table in small:
+                table.merge()
+        if not self.digests_known:
+            self.record_digests(known=True)
 
     def fail(self, message: str) -> None:
         """Mark the strategy as failed permanently (NaN, say); the others continue."""
-        self.flush()
+        self._write_waiting()
         self._end(status="failed", message=message)
 
     def _end(self, **facts: Any) -> None:
         wall_s = self._facts.get("wall_s", 0.0) + time.monotonic() - self._started_s
         rows = {name: table.rows for name, table in self._tables.items()}
-        known = {name: table.digest for name, table in self._tables.items()}
         self._manifest.update_strategy(
             self.label,
             rounds_done=rows["rounds"],
             rows=rows,
             wall_s=round(wall_s, 3),
-            digests=known,
+            digests=self._digests(),
+            digests_so_far=None,
             **facts,
         )
 
@@ -264,7 +289,7 @@ class StrategyLog:
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: object
     ) -> None:
         if not self.finished and not isinstance(value, StorageError):
-            self.flush()
+            self._write_waiting()
             self._end(status="stopped")
 
 

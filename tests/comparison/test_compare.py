@@ -53,6 +53,15 @@ def row(found: Comparison, arm: str, measure: str, **group: object) -> pd.Series
     return table[chosen].iloc[0]
 
 
+def test_an_interval_stays_where_the_measure_can_be() -> None:
+    """Two seeds of accuracies near 1 and far apart: Student's t alone would say 1.6."""
+    frame = world(seeds=2)
+    frame["test_accuracy"] = np.where(frame["seed"] == 0, 0.99, 0.9) - 1e-4 * frame["round"]
+    best = row(compare(curves_from(frame, rounds_planned=20)), "fdms", "best_accuracy")
+    assert (best["low"], best["high"]) == (pytest.approx(0.945 - 12.706 * 0.045, abs=1e-3), 1.0)
+    assert row(compare(curves_from(frame, rounds_planned=20)), "fdms", "fluctuation")["low"] >= 0
+
+
 def test_known_differences_come_out() -> None:
     found = compare(curves_from(world(), rounds_planned=20))
     fdms = row(found, "fdms", "final_accuracy")

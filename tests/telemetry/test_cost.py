@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from functools import wraps
@@ -104,6 +105,25 @@ def test_a_million_client_rows_take_less_than_60_megabytes(tmp_path: Path, fake:
     size = sum(path.stat().st_size for path in (folder / "clients").rglob("*.parquet"))
     assert size < 6_000_000
     assert len(fdsim.open_run(folder).clients) == 100_000
+
+
+def test_a_short_run_waits_for_the_disk_as_often_as_it_must(
+    tmp_path: Path, fake: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk may take 10 ms for each sync, and a trial of a study a second for all else."""
+    synced: list[str] = []
+    sync = os.fsync
+
+    def noted(handle: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name)
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    written(tmp_path / "run", fake, clients=3, rounds=4)
+    # Each file is synced and then its folder: the scenario, two empty tables, two parts, and run.json when the run
+    # begins, its strategy begins and ends, and the run ends.
+    assert sum(name.endswith("run.json.tmp") for name in synced) == 4
+    assert len(synced) == 2 * (1 + 2 + 2 + 4)
 
 
 @pytest.mark.benchmark

@@ -284,8 +284,47 @@ def test_a_forged_trace_with_its_hash_is_warned_of_and_not_resumed(
         fdsim.open_run(run)
     assert any("trace.parquet is not the trace that the run used" in str(each.message) for each in told)
     assert any("rounds/strategy=fdms is not as the run left it" in str(each.message) for each in told)
+    with pytest.raises(RunFolderError, match=r"run\.json: the file was edited"):
+        fake.fake_run(run, resume=True)
+    # With a checksum of run.json to match there are still the tables, which name the trace they were learned on.
+    Manifest.read(run).update()
     with pytest.raises(RunFolderError, match="a table or the trace was edited"):
         fake.fake_run(run, resume=True)
+
+
+@pytest.mark.parametrize("flushes", [1, 3])
+def test_an_edit_of_a_run_killed_before_its_first_checkpoint_shows(
+    flushes: int, tmp_path: Path, fake: ModuleType
+) -> None:
+    learner, run = fake.FakeLearner(4, 1, "s"), tmp_path / "run"
+    with RunFolder.create(tmp_path / "alive", SCENARIO) as folder, folder.logs["s"] as log:
+        for _ in range(flushes):
+            log.append(*learner.step())
+            log.flush()
+        shutil.copytree(tmp_path / "alive", run)
+        last = log._manifest["strategies"]["s"]
+        log.append(*learner.step())
+        log._write_waiting()
+        # Killed after the rows were written and before run.json was: this is nobody's edit.
+        shutil.copytree(tmp_path / "alive", tmp_path / "later")
+        assert log._manifest["strategies"]["s"] == last
+    assert fdsim.open_run(run).doubts() == []
+    assert fdsim.open_run(tmp_path / "later").doubts() == []
+    _resealed(sorted((run / "rounds" / "strategy=s").iterdir())[-1])
+    with pytest.warns(RunFolderWarning, match="rounds/strategy=s is not as the run left it"):
+        fdsim.open_run(run)
+    # There is nothing to go on from: the rounds are learned again.
+    with RunFolder.resume(run, SCENARIO) as folder, folder.logs["s"] as log:
+        assert log.next_round == 0
+        assert fdsim.open_run(run).doubts() == []
+
+
+def test_a_trace_that_no_run_recorded_is_made_again(tmp_path: Path) -> None:
+    """Killed between the trace and its hash in run.json, a run cannot say whether the trace is its own."""
+    with RunFolder.create(tmp_path / "run", SCENARIO) as run:
+        write_trace(run.trace_path, (plain_round(r, np.ones(2, dtype=bool), 60.0) for r in range(3)))
+    with RunFolder.resume(tmp_path / "run", SCENARIO) as run:
+        assert not run.trace_path.exists()
 
 
 def _stopped(run: Path, stop_after: int | None, fake: ModuleType, *, killed: bool) -> Path:
