@@ -56,7 +56,6 @@ def fit(
 ) -> None:
     """Fit a profile to half of the phones of a log, and report how good it is on the other half."""
     from fdsim.devices.fitting.calibrate import Plan
-    from fdsim.devices.fitting.fit import CHOSEN
     from fdsim.devices.fitting.fit import fit as fit_profile
     from fdsim.devices.fitting.profile_file import profile_text
     from fdsim.files import write_whole
@@ -80,9 +79,8 @@ def fit(
         all_phones=all_phones,
     )
     about = f"Fitted to {found.fitted_to} of the {len(phones)} devices of {trace.name}"
-    write_whole(
-        out, profile_text(found.profile, about, source=f"fitted to {trace.name} [D]", chosen=CHOSEN).encode()
-    )
+    text = profile_text(found.profile, about, source=f"fitted to {trace.name} [D]", fitted=found.fitted)
+    write_whole(out, text.encode())
     whose = "the" if all_phones else "not the"
     title = f"{out.name}, on {len(found.test)} phones of {trace.name}, {whose} ones that it was fitted to"
     _report(title, found.rows, (found.test, found.simulated), table, page)

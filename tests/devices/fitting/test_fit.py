@@ -207,6 +207,45 @@ def test_fit_writes_a_profile_that_a_fleet_can_name(tmp_path: Path) -> None:
         profile(str(tmp_path / "none.toml"))
 
 
+def test_only_what_was_fitted_is_called_so(tmp_path: Path) -> None:
+    """By dotted key: what estimates or calibration gave; what the fit set itself; what it took over from another profile."""
+    logs = fleet_log(DeviceGroup.model_validate({"profile": "flash2020", "count": 24}), 5, days=3)
+    said = {}
+    for name, seen in {"flash": logs, "fedscale": [as_available(log) for log in logs]}.items():
+        trace, out = tmp_path / f"{name}.parquet", tmp_path / f"{name}.toml"
+        write_availability(trace, seen, "test")
+        words = ["fit", str(trace), "--out", str(out), "--turns", "1", "--devices", "10"]
+        CliRunner().invoke(app, words, catch_exceptions=False)
+        said[name] = sources(str(out))
+        DeviceGroup.model_validate({"profile": str(out), "count": 1})
+    flash, fedscale = said["flash"], said["fedscale"]
+    chosen, fitted = "chosen by fdsim fleet fit, not from the log [E]", "fitted to flash.parquet [D]"
+    for key in (
+        "connectivity.home_effect",
+        "connectivity.roam_frac",
+        "battery.taper_soc",
+        "battery.capacity_wh",
+        "habits.sleep_hour",
+        "usage.need_soc",
+        "usage.out_plug_frac",
+    ):
+        assert flash[key] == chosen
+    for key in ("battery", "power", "connectivity", "usage", "habits"):
+        assert flash[key] == fitted
+    for key in ("battery.floor_frac", "usage.charge", "connectivity.wifi_on", "habits.shared_frac"):
+        assert key not in flash
+    assert fedscale["habits"] == fedscale["connectivity"] == chosen
+    assert fedscale["usage"] == "fitted to fedscale.parquet [D]"
+    assert fedscale["usage.out_plug_frac"] == chosen
+    assert fedscale["battery"] == sources("budget_phone")["battery"]
+
+
+def test_a_changed_value_does_not_keep_the_source_of_the_old_one() -> None:
+    assert "battery.floor_frac" in sources("budget_phone")
+    assert "battery.floor_frac" not in sources("flash2020")
+    assert sources("flash2020")["battery.taper_soc"] == sources("budget_phone")["battery.taper_soc"]
+
+
 def test_without_battery_readings_the_battery_is_that_of_like(tmp_path: Path) -> None:
     logs = fleet_log(DeviceGroup.model_validate({"profile": "flash2020", "count": 24}), 5, days=2)
     trace, out = tmp_path / "log.parquet", tmp_path / "mine.toml"
