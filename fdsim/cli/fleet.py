@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -56,7 +56,6 @@ def fit(
 ) -> None:
     """Fit a profile to half of the phones of a log, and report how good it is on the other half."""
     from fdsim.devices.fitting.calibrate import Plan
-    from fdsim.devices.fitting.fit import CHOSEN
     from fdsim.devices.fitting.fit import fit as fit_profile
     from fdsim.devices.fitting.profile_file import profile_text
     from fdsim.files import write_whole
@@ -76,13 +75,12 @@ def fit(
         like=like,
         seed=seed,
         plan=Plan(devices=devices, turns=turns),
-        on_turn=_tell,
+        on_turn=lambda turn, _: typer.echo(f"calibration, turn {turn + 1} of {turns}", err=True),
         all_phones=all_phones,
     )
     about = f"Fitted to {found.fitted_to} of the {len(phones)} devices of {trace.name}"
-    write_whole(
-        out, profile_text(found.profile, about, source=f"fitted to {trace.name} [D]", chosen=CHOSEN).encode()
-    )
+    text = profile_text(found.profile, about, source=f"fitted to {trace.name} [D]", fitted=found.fitted)
+    write_whole(out, text.encode())
     whose = "the" if all_phones else "not the"
     title = f"{out.name}, on {len(found.test)} phones of {trace.name}, {whose} ones that it was fitted to"
     _report(title, found.rows, (found.test, found.simulated), table, page)
@@ -178,10 +176,6 @@ def _read(trace: Path, silent_screen_s: float) -> list[Observed]:
     return read_fedscale(trace)
 
 
-def _tell(turn: int, _found: Mapping[str, float]) -> None:
-    typer.echo(f"calibration, turn {turn + 1}", err=True)
-
-
 def _report(
     title: str,
     rows: Sequence[Row],
@@ -189,22 +183,30 @@ def _report(
     out: Path | None,
     page: Path | None,
 ) -> None:
+    from itertools import groupby
+
     import pyarrow.parquet as pq
     from rich.table import Table
 
     from fdsim.cli.console import PlainConsole
     from fdsim.devices.fitting.goodness import as_table
     from fdsim.devices.fitting.picture import page as picture_page
+    from fdsim.devices.fitting.table import DISTANCES, LEGEND, STATISTICS, cells
     from fdsim.files import UnfinishedFile, storage_errors, write_whole
 
-    table = Table("statistic", title=title, title_justify="left")
-    for column in ("real", "90 % interval", "simulated", "good"):
-        table.add_column(column, justify="right")
-    for row in rows:
-        cells: list[Any] = [f"{row.real:.3g}", f"{row.low:.3g}–{row.high:.3g}", f"{row.simulated:.3g}"]
-        table.add_row(row.statistic, *cells, "yes" if row.good else "no")
-    PlainConsole().print(table)
-    typer.echo(f"{sum(row.good for row in rows)} of {len(rows)} statistics are good")
+    table = Table(STATISTICS[0], title=title, title_justify="left")
+    for column in STATISTICS[1:]:
+        table.add_column(column, justify="right", no_wrap=True)
+    for is_distance, group in groupby(rows, lambda row: row.is_distance):
+        if is_distance:
+            table.add_section()
+            table.add_row(*DISTANCES, style="bold")
+        for row in group:
+            table.add_row(*cells(row))
+    console = PlainConsole()
+    console.print(table)
+    console.print(LEGEND)
+    typer.echo(f"{sum(row.good for row in rows)} of {len(rows)} statistics and distances are good")
     if out is not None:
         with storage_errors(out, resumable=False), UnfinishedFile(out) as waiting:
             pq.write_table(as_table(rows), waiting, compression="zstd")

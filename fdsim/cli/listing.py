@@ -34,7 +34,7 @@ def kinds(
 def keys(
     table: Annotated[
         str | None,
-        typer.Argument(metavar="TABLE", help="server, fleet, telemetry, battery, study, …; by default all."),
+        typer.Argument(metavar="TABLE", help="server, fleet, battery, study, …, or a kind; by default all."),
     ] = None,
 ) -> None:
     """List the keys of a scenario: type, default, unit and meaning, by table and by kind."""
@@ -49,8 +49,8 @@ def keys(
     known = [*key_tables(), *tables_of(StudyTable, "study")]
     shown = [t for t in known if table is None or _is_or_within(t.name, table)]
     if not shown:
-        names = list(dict.fromkeys(t.name.split(" ")[0] for t in known if t.name))
-        raise ScenarioError("list keys", f"no table called '{table}'" + nearest(str(table), names))
+        names = list(dict.fromkeys(word for t in known for word in t.name.split(" ") if word))
+        raise ScenarioError("list keys", f"no table or kind called '{table}'" + nearest(str(table), names))
     width = max(40, shutil.get_terminal_size((100, 24)).columns)
 
     lines: list[str] = []
@@ -82,9 +82,13 @@ def keys(
 
 
 def _is_or_within(name: str, wanted: str) -> bool:
-    """Whether a table is the wanted one, one inside it, or a kind of the wanted family."""
+    """Whether a table is the wanted one, one inside it, a kind of the wanted family, or a kind of that name."""
+    _, _, kind = name.partition(" ")
     return (
-        name == wanted or name.startswith((f"{wanted}.", f"{wanted} ")) or (not name and wanted == "scenario")
+        wanted in (name, kind)
+        or name.startswith((f"{wanted}.", f"{wanted} "))
+        or kind.startswith(f"{wanted}.")
+        or (not name and wanted == "scenario")
     )
 
 
@@ -108,10 +112,14 @@ def profiles(
             table.add_row(label, line)
     else:
         known = sources(name)
-        table = Table("part", "values", "source", title=name, title_justify="left")
+        table = Table(title=name, title_justify="left")
+        # A key that is cut is none; it goes on in the next line instead.
+        for heading in ("part", "values", "source"):
+            table.add_column(heading, overflow="fold")
         for part, values in profile(name).items():
             shown = json.dumps(values) if not isinstance(values, dict) else _plain(values)
-            inner = [f"{key}: {text}" for key, text in known.items() if key.startswith(f"{part}.")]
+            within = f"{part}."
+            inner = [f"{key[len(within) :]}: {text}" for key, text in known.items() if key.startswith(within)]
             table.add_row(part, escape(shown), escape("\n".join([known.get(part, ""), *inner])))
     console.print(table)
     if name is not None:
@@ -207,7 +215,9 @@ def columns(
 
     known = dictionary()
     if table is not None and table not in known:
-        raise RunFolderError("list columns", f"no table called '{table}'", f"there is: {', '.join(known)}")
+        raise RunFolderError(
+            "list columns", f"no table or kind called '{table}'", f"there is: {', '.join(known)}"
+        )
     for name in [table] if table else list(known):
         shown = Table("column", "type", "meaning", title=name, title_justify="left")
         for column in known[name]:

@@ -75,5 +75,21 @@ def profile(name: str) -> dict[str, Any]:
 def sources(name: str) -> dict[str, str]:
     """Return where a profile's numbers come from: dotted key (or the start of one) → source."""
     table = _raw(name)
-    inherited = sources(table["like"]) if "like" in table else {}
-    return {**inherited, **table.get("source", {})}
+    own: dict[str, str] = table.get("source", {})
+    if "like" not in table:
+        return dict(own)
+    before, now = profile(table["like"]), profile(name)
+    # A value that the profile changes has the source that the profile gives for its table.
+    inherited = {
+        key: text
+        for key, text in sources(table["like"]).items()
+        if key.split(".")[0] not in own or _at(before, key) == _at(now, key)
+    }
+    return {**inherited, **own}
+
+
+def _at(fields: dict[str, Any], dotted: str) -> Any:
+    found: Any = fields
+    for word in dotted.split("."):
+        found = found.get(word) if isinstance(found, dict) else None
+    return found

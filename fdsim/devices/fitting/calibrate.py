@@ -130,7 +130,7 @@ def calibrate(
 ) -> Table:
     """Return the profile with its parameters moved until a simulated fleet meets the target's statistics."""
     profile, plan = copy.deepcopy(profile), plan or Plan()
-    knobs = [k for k in (AVAILABLE if available else ALL) if math.isfinite(target.get(k.statistic, math.nan))]
+    knobs = knobs_for(target, available=available)
     for turn in range(plan.turns):
         found = moments(simulated(profile, plan._replace(seed=plan.seed + turn), available=available))
         if on_turn is not None:
@@ -141,6 +141,11 @@ def calibrate(
             for key in knob.keys:
                 _move(profile, key, knob, gain * knob.gain * lack)
     return profile
+
+
+def knobs_for(target: Mapping[str, float], *, available: bool) -> list[Knob]:
+    """Return the parameters that are moved, given the statistics that logs have."""
+    return [k for k in (AVAILABLE if available else ALL) if math.isfinite(target.get(k.statistic, math.nan))]
 
 
 def _lack(target: float, found: float, scale: str) -> float:

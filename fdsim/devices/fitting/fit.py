@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fdsim.catalogue import merge
-from fdsim.devices.fitting.calibrate import OnTurn, Plan, calibrate, moments, simulated
+from fdsim.devices.fitting.calibrate import OnTurn, Plan, calibrate, knobs_for, moments, simulated
 from fdsim.devices.fitting.estimate import first_estimate, halves
 from fdsim.devices.fitting.goodness import Row, goodness
 from fdsim.devices.fitting.log_check import check_phones, refuse_constant
@@ -48,8 +48,8 @@ BASE: Table = {
 }
 #: Keys of which only battery readings can tell anything; without them they stay as in the profile that it is like.
 _OF_READINGS = ("low_soc", "initial_soc", "battery")
-#: Keys that a fit sets without any estimate.
-CHOSEN = ("low_soc", "initial_soc")
+#: Keys that come with the estimates, but are none.
+_NOT_ESTIMATED = {"usage.need_soc", "usage.ease_soc", "battery.capacity_wh"}
 _PLACES: Table = {
     "kind": "places",
     # Phones of the FLASH logs are on Wi-Fi no more at night than by day: 33 and 37 % of the time.
@@ -70,6 +70,8 @@ class Fit:
     """A fitted profile and how good it is on phones it was not fitted to."""
 
     profile: Table
+    fitted: frozenset[str]
+    """Dotted keys of the profile that come from the log; its other keys are set, or those of the profile it is like."""
     rows: list[Row]
     fitted_to: int
     test: list[PhoneRecord]
@@ -104,9 +106,10 @@ def fit(
     else:
         start["connectivity"] = dict(_PLACES)
     try:
-        start = merge(start, first_estimate(mine))
+        estimated = first_estimate(mine)
     except TraceError as error:
         raise TraceError(f"{place}, {error.place}", error.problem, error.remedy) from None
+    start = merge(start, estimated)
     usage = start["usage"]
     usage["plug_in_per_hour"] = [round(rate * _NEEDY, 3) for rate in usage["plug_in_per_hour"]]
     if "left_on_frac" in usage:
@@ -117,7 +120,23 @@ def fit(
     profile = calibrate(start, target, plan, available=available, on_turn=on_turn)
     tested = [record(phones[i]) for i in test]
     rows, fleets = compare(profile, tested, available=available, seed=seed, devices=plan.devices)
-    return Fit(profile, rows, len(mine), tested, fleets[0])
+    fitted = _keys(estimated) - _NOT_ESTIMATED | _moved(target, available=available)
+    return Fit(profile, frozenset(fitted & _keys(profile)), rows, len(mine), tested, fleets[0])
+
+
+def _keys(profile: Table) -> set[str]:
+    """Return the dotted keys of a profile: those of its tables, and those at its top."""
+    return {
+        key if not isinstance(value, dict) else f"{key}.{inner}"
+        for key, value in profile.items()
+        for inner in (value if isinstance(value, dict) else [key])
+    }
+
+
+def _moved(target: Mapping[str, float], *, available: bool) -> set[str]:
+    """Return the dotted keys, at most two words of each, that a calibration moves."""
+    knobs = knobs_for(target, available=available)
+    return {".".join(key.split(".")[:2]) for knob in knobs for key in knob.keys}
 
 
 def _base(phones: Sequence[Observed]) -> Table:

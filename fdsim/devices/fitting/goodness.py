@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from fdsim.devices.fitting.statistics import DISTRIBUTIONS, PhoneRecord, ks_distance, pooled, statistics
+from fdsim.devices.fitting.statistics import (
+    DISTRIBUTIONS,
+    PhoneRecord,
+    hour_distance,
+    ks_distance,
+    pair_lifts,
+    pooled,
+    statistics,
+)
 
 #: A statistic within this of the real one is good, also outside the interval.
 TOLERANCE_FRAC = 0.15
-#: A Kolmogorov–Smirnov distance is good up to this, or up to so many times that between two halves of the phones.
-KS_GOOD, KS_HALVES = 0.10, 1.5
+#: A distance is good up to so many times that between two halves of the real phones, or up to a floor: that of
+#: Kolmogorov–Smirnov distances, and that of hour profiles.
+HALVES, KS_GOOD, HOURS_GOOD = 1.5, 0.10, 0.15
 SWING = "fullest : emptiest hour"
 SCHEMA = pa.schema(
     [
         ("statistic", pa.string()),
+        ("is_distance", pa.bool_()),
         ("real", pa.float64()),
         ("low", pa.float64()),
         ("high", pa.float64()),
@@ -30,15 +41,32 @@ SCHEMA = pa.schema(
 class Row(NamedTuple):
     """One statistic: of the real phones with its 90 % bootstrap interval over phones, and of the simulated ones.
 
-    For a KS distance, `real` is that between two random halves of the phones, and `high` what is still good.
+    Of a distance, `simulated` is that of the simulated from the real phones, `real` that between two random halves of
+    the real ones (NaN where halves cannot be compared), and `high` what is still good.
     """
 
     statistic: str
+    is_distance: bool
     real: float
     low: float
     high: float
     simulated: float
     good: bool
+
+    @property
+    def ranges(self) -> list[tuple[float, float]]:
+        """The values of `simulated` that are good: one range, or two where they do not meet."""
+        interval = self.low, self.high
+        if self.is_distance:
+            return [interval]
+        margin = TOLERANCE_FRAC * abs(self.real)
+        first, second = sorted([interval, (self.real - margin, self.real + margin)])
+        if second[0] > first[1]:
+            return [first, second]
+        return [(first[0], max(first[1], second[1]))]
+
+
+Phones = Sequence[PhoneRecord]
 
 
 def goodness(
@@ -49,9 +77,9 @@ def goodness(
     resamples: int = 300,
 ) -> list[Row]:
     """Compare simulated fleets, one per seed, with real phones; what the logs say nothing about is left out."""
-    found = statistics(real)
-    drawn = [statistics([real[i] for i in rng.integers(0, len(real), len(real))]) for _ in range(resamples)]
-    simulated = [statistics(fleet) for fleet in fleets]
+    found = _figures(real)
+    drawn = [_figures([real[i] for i in rng.integers(0, len(real), len(real))]) for _ in range(resamples)]
+    simulated = [_figures(fleet) for fleet in fleets]
     swings = [_swing_of_few(fleet, len(real), rng) for fleet in fleets]
     for one, swing in zip(simulated, swings, strict=True):
         one[SWING] = swing
@@ -64,11 +92,21 @@ def goodness(
         low, high = np.quantile(again, [0.05, 0.95]).tolist()
         mean = float(np.mean([one[name] for one in simulated]))
         good = low <= mean <= high or abs(mean - value) <= TOLERANCE_FRAC * abs(value)
-        rows.append(Row(name, value, low, high, mean, bool(good)))
+        rows.append(Row(name, False, value, low, high, mean, bool(good)))
     for name in DISTRIBUTIONS:
-        if row := _ks_row(name, real, fleets, rng):
-            rows.append(row)
+        if len(pooled(real, name)):
+            rows.append(_distance_row(f"KS {name}", partial(_ks, name), real, fleets, rng, floor=KS_GOOD))
+    if np.isfinite(hour_distance(real, real)):
+        rows.append(_distance_row("hour profile", hour_distance, real, fleets, rng, floor=HOURS_GOOD))
     return rows
+
+
+def _figures(phones: Phones) -> dict[str, float]:
+    return {**statistics(phones), **pair_lifts(phones)}
+
+
+def _ks(name: str, first: Phones, second: Phones) -> float:
+    return ks_distance(pooled(first, name), pooled(second, name))
 
 
 def _swing_of_few(fleet: Sequence[PhoneRecord], count: int, rng: np.random.Generator) -> float:
@@ -78,26 +116,26 @@ def _swing_of_few(fleet: Sequence[PhoneRecord], count: int, rng: np.random.Gener
     return float(np.median(known)) if known else float("nan")
 
 
-def _ks_row(
+def _distance_row(
     name: str,
-    real: Sequence[PhoneRecord],
-    fleets: Sequence[Sequence[PhoneRecord]],
+    distance: Callable[[Phones, Phones], float],
+    real: Phones,
+    fleets: Sequence[Phones],
     rng: np.random.Generator,
     *,
+    floor: float,
     splits: int = 40,
-) -> Row | None:
-    values = pooled(real, name)
-    if not len(values):
-        return None
+) -> Row:
     between = []
     for _ in range(splits):
         order, half = rng.permutation(len(real)), len(real) // 2
         first, second = ([real[i] for i in part] for part in (order[:half], order[half:]))
-        between.append(ks_distance(pooled(first, name), pooled(second, name)))
-    halves = float(np.nanmean(between))
-    most = max(KS_GOOD, KS_HALVES * halves)
-    distance = float(np.mean([ks_distance(values, pooled(fleet, name)) for fleet in fleets]))
-    return Row(f"KS {name}", halves, 0.0, most, distance, distance <= most)
+        between.append(distance(first, second))
+    known = [value for value in between if np.isfinite(value)]
+    halves = float(np.mean(known)) if known else float("nan")
+    most = max(floor, HALVES * halves) if known else floor
+    found = float(np.mean([distance(real, fleet) for fleet in fleets]))
+    return Row(name, True, halves, 0.0, most, found, found <= most)
 
 
 def as_table(rows: Sequence[Row]) -> pa.Table:

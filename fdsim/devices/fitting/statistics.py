@@ -25,6 +25,12 @@ FULL_SOC = 0.995
 LAGS_S = {"30 min": 1_800.0, "12 h": 43_200.0, "24 h": 86_400.0}
 #: The distributions that are compared by their Kolmogorov–Smirnov distance.
 DISTRIBUTIONS = ("charge", "screen", "wifi", "eligible", "soc")
+#: Pairs of states whose lift is reported, by name.
+_PAIRS = {
+    "charging · Wi-Fi": "charging+wifi",
+    "charging · idle": "idle+charging",
+    "Wi-Fi · idle": "idle+wifi",
+}
 _STEP_S = 300.0
 _NOTHING = np.empty((0, 2))
 
@@ -73,6 +79,7 @@ def record(seen: Observed) -> PhoneRecord:
     shares = {name: total_s(found) for name, found in states.items()}
     shares["idle+charging"] = total_s(charging_idle)
     shares["all three"] = total_s(intersection(charging_idle, states["wifi"]))
+    shares["charging+wifi"] = total_s(intersection(states["charging"], states["wifi"]))
     shares["idle+wifi"] = total_s(intersection(states["idle"], states["wifi"]))
     shares["eligible"] = total_s(eligible)
     known, full_s, soc = _levels(seen)
@@ -196,6 +203,32 @@ def hour_profile(phones: Sequence[PhoneRecord], state: str = "eligible") -> np.n
     """[24] share of phones that are 'eligible', 'idle' or 'charging', by hour of the day."""
     on, seen = (np.sum([p.by_hour[name] for p in phones], axis=0) for name in (state, "seen"))
     return np.asarray(on / np.maximum(seen, 1))
+
+
+def pair_lifts(phones: Sequence[PhoneRecord]) -> dict[str, float]:
+    """Return how much more often two states hold together than if they had nothing to do with each other.
+
+    Apart from `statistics`, by which phones are divided and profiles fitted: these are for reports alone.
+    """
+    span_s = sum(p.span_s for p in phones)
+    share = {name: sum(p.shares_s[name] for p in phones) / span_s for name in phones[0].shares_s}
+    return {
+        f"lift, {name}": _ratio(share[both], share[both.split("+")[0]] * share[both.split("+")[1]])
+        for name, both in _PAIRS.items()
+    }
+
+
+def hour_distance(first: Sequence[PhoneRecord], second: Sequence[PhoneRecord]) -> float:
+    """Return how far apart the shapes of two profiles of the day are; NaN if one is empty.
+
+    The share of eligible phones by hour, each profile divided by its mean over the hours; then the mean absolute
+    difference over the 24 hours: 0.2 says that hours differ by a fifth of a profile's height on average.
+    """
+    profiles = [hour_profile(phones) for phones in (first, second)]
+    if not all(profile.any() for profile in profiles):
+        return float("nan")
+    one, other = (profile / profile.mean() for profile in profiles)
+    return float(np.abs(one - other).mean())
 
 
 def ks_distance(first: np.ndarray, second: np.ndarray) -> float:

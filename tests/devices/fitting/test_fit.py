@@ -19,7 +19,7 @@ from fdsim.devices.fitting.fit import fit
 from fdsim.devices.fitting.fleet_log import as_available, fleet_log
 from fdsim.devices.fitting.goodness import Row, goodness
 from fdsim.devices.fitting.lost_contact import loose_plug
-from fdsim.devices.fitting.statistics import ks_distance, record, statistics
+from fdsim.devices.fitting.statistics import hour_distance, ks_distance, pair_lifts, record, statistics
 from fdsim.errors import InputError, ScenarioError, TraceError
 from fdsim.rng import stream
 from fdsim.trace import Cause, open_trace, plain_round, write_trace
@@ -52,6 +52,10 @@ def test_statistics_of_a_phone_by_hand() -> None:
     assert found["screen sessions a day"] == 1.0
     assert found["P(idle | charging)"] == pytest.approx(2 / (4 - 1 / 60))
     assert found["availability"] == pytest.approx(1 / 48)
+    lifts = pair_lifts([record(seen)])
+    assert lifts["lift, charging · Wi-Fi"] == pytest.approx((2 / 48) / (on * 0.5))
+    assert lifts["lift, charging · idle"] == pytest.approx((2 / 48) / (on * 22 / 48))
+    assert lifts["lift, Wi-Fi · idle"] == pytest.approx((11 / 48) / (22 / 48 * 0.5))
     assert found["joint lift"] == pytest.approx((1 / 48) / (on * (22 / 48) * 0.5))
     assert found["leaves within 1200 s"] == pytest.approx(1200 / 3600)
 
@@ -60,6 +64,28 @@ def test_ks_distance() -> None:
     assert ks_distance(np.arange(10.0), np.arange(10.0)) == 0.0
     assert ks_distance(np.zeros(5), np.ones(5)) == 1.0
     assert ks_distance(np.array([1.0, 2.0]), np.array([2.0, 3.0])) == 0.5
+
+
+def test_distance_of_hour_profiles_is_one_of_shapes() -> None:
+    """Two days: eligible all night or all day. Shape of each 2 for half of the hours, 0 for the others: 2 apart."""
+    night, day = (
+        [record(phone(idle=hours, charging=hours, wifi=hours))]
+        for hours in ([[0, 12], [24, 36]], [[12, 24], [36, 48]])
+    )
+    rare = [record(phone(idle=[[0, 12]], charging=[[0, 12]], wifi=[[0, 12]]))]
+    assert hour_distance(night, day) == 2.0
+    assert hour_distance(night, night) == hour_distance(night, rare) == 0.0
+    assert np.isnan(hour_distance(night, [record(phone(idle=[], charging=[], wifi=[]))]))
+
+
+def test_a_distance_that_halves_cannot_tell_is_held_to_the_floor() -> None:
+    """Only one of twelve phones has sessions: no two halves have any to compare."""
+    phones = [record(phone(idle=[], charging=[[0, 1]], wifi=[])) for _ in range(11)]
+    phones.append(record(phone(idle=[[0, 30]], charging=[[0, 30]], wifi=[[0, 30]])))
+    rows = {row.statistic: row for row in goodness(phones, [phones], stream(1), resamples=5)}
+    assert np.isnan(rows["KS eligible"].real)
+    assert (rows["KS eligible"].high, rows["KS eligible"].good) == (0.10, True)
+    assert rows["hour profile"].high == 0.15
 
 
 def test_a_fleet_fits_itself_and_not_another() -> None:
@@ -164,8 +190,9 @@ def test_fit_writes_a_profile_that_a_fleet_can_name(tmp_path: Path) -> None:
     small = ["--turns", "1", "--devices", "12", "--page", str(page)]
     result = CliRunner().invoke(app, ["fit", str(trace), "--out", str(out), *small], catch_exceptions=False)
     assert result.exit_code == 0
-    assert "statistics are good" in result.output
-    assert {"statistic", "real", "low", "high", "simulated", "good"} == set(
+    assert "statistics and distances are good" in result.output
+    assert "calibration, turn 1 of 1" in result.output
+    assert {"statistic", "is_distance", "real", "low", "high", "simulated", "good"} == set(
         pq.read_table(tmp_path / "mine.fit.parquet").column_names
     )
     assert "<svg" in page.read_text()
@@ -178,6 +205,45 @@ def test_fit_writes_a_profile_that_a_fleet_can_name(tmp_path: Path) -> None:
         CliRunner().invoke(app, ["fit", str(trace), "--out", str(out)], catch_exceptions=False)
     with pytest.raises(ScenarioError, match="no file"):
         profile(str(tmp_path / "none.toml"))
+
+
+def test_only_what_was_fitted_is_called_so(tmp_path: Path) -> None:
+    """By dotted key: what estimates or calibration gave; what the fit set itself; what it took over from another profile."""
+    logs = fleet_log(DeviceGroup.model_validate({"profile": "flash2020", "count": 24}), 5, days=3)
+    said = {}
+    for name, seen in {"flash": logs, "fedscale": [as_available(log) for log in logs]}.items():
+        trace, out = tmp_path / f"{name}.parquet", tmp_path / f"{name}.toml"
+        write_availability(trace, seen, "test")
+        words = ["fit", str(trace), "--out", str(out), "--turns", "1", "--devices", "10"]
+        CliRunner().invoke(app, words, catch_exceptions=False)
+        said[name] = sources(str(out))
+        DeviceGroup.model_validate({"profile": str(out), "count": 1})
+    flash, fedscale = said["flash"], said["fedscale"]
+    chosen, fitted = "chosen by fdsim fleet fit, not from the log [E]", "fitted to flash.parquet [D]"
+    for key in (
+        "connectivity.home_effect",
+        "connectivity.roam_frac",
+        "battery.taper_soc",
+        "battery.capacity_wh",
+        "habits.sleep_hour",
+        "usage.need_soc",
+        "usage.out_plug_frac",
+    ):
+        assert flash[key] == chosen
+    for key in ("battery", "power", "connectivity", "usage", "habits"):
+        assert flash[key] == fitted
+    for key in ("battery.floor_frac", "usage.charge", "connectivity.wifi_on", "habits.shared_frac"):
+        assert key not in flash
+    assert fedscale["habits"] == fedscale["connectivity"] == chosen
+    assert fedscale["usage"] == "fitted to fedscale.parquet [D]"
+    assert fedscale["usage.out_plug_frac"] == chosen
+    assert fedscale["battery"] == sources("budget_phone")["battery"]
+
+
+def test_a_changed_value_does_not_keep_the_source_of_the_old_one() -> None:
+    assert "battery.floor_frac" in sources("budget_phone")
+    assert "battery.floor_frac" not in sources("flash2020")
+    assert sources("flash2020")["battery.taper_soc"] == sources("budget_phone")["battery.taper_soc"]
 
 
 def test_without_battery_readings_the_battery_is_that_of_like(tmp_path: Path) -> None:
