@@ -226,6 +226,7 @@ def make_task(prepared: Prepared, *, device: str | None = None) -> Task:
         training=scenario.training,
         acceleration=acceleration,
         seed=scenario.seed,
+        most_selected=scenario.most_selected,
     )
     federation = Federation(
         clients=scenario.clients,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fdsim.errors import ScenarioError, TraceError
-from fdsim.prepare import prepare, refuse_impossible
+from fdsim.prepare import make_task, prepare, refuse_impossible
 from fdsim.scenario import parse_scenario
 from fdsim.trace import Cause, plain_round, write_trace
 
@@ -62,3 +62,59 @@ def test_a_trace_with_too_few_rounds_is_refused_before_the_run(tmp_path: Path) -
     prepare(parse_scenario(tables))
     with pytest.raises(TraceError, match=r"short\.parquet: has 1 rounds, and 2 are wanted. set rounds = 1"):
         prepare(parse_scenario({**tables, "rounds": 2}))
+
+
+@pytest.mark.parametrize(
+    ("changed", "most"),
+    [
+        ({}, 6),
+        (
+            {
+                "participation": {
+                    "kind": "bernoulli",
+                    "clients": 6,
+                    "active_prob": 0.5,
+                    "clients_per_round": 2,
+                }
+            },
+            2,
+        ),
+        (
+            {
+                "participation": {
+                    "kind": "bernoulli",
+                    "clients": 6,
+                    "active_prob": 0.5,
+                    "clients_per_round": 9,
+                }
+            },
+            6,
+        ),
+        ({"participation": None, "fleet": [{"profile": "midrange_phone", "count": 6}]}, 6),
+        (
+            {
+                "participation": None,
+                "fleet": [{"profile": "midrange_phone", "count": 6}],
+                "server": {"selection": {"kind": "random", "frac": 0.5}, "over_selection": 1.5},
+            },
+            5,
+        ),
+    ],
+)
+def test_a_cohort_is_planned_for_those_that_a_round_can_select(
+    changed: dict[str, Any], most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a million clients five hundred may be at work, too few for a second thread."""
+    from fdsim.learning.cohort import cohort
+
+    planned_for = []
+
+    def plan_for(acceleration: Any, spec: Any, accelerators: Any) -> Any:
+        planned_for.append(spec.clients)
+        return plan(acceleration, spec, accelerators)
+
+    plan = cohort.plan_for
+    monkeypatch.setattr(cohort, "plan_for", plan_for)
+    tables = {k: v for k, v in {**TABLES, "training": {"local_steps": 1}, **changed}.items() if v is not None}
+    make_task(prepare(parse_scenario(tables)))
+    assert planned_for == [most]

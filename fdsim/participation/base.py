@@ -38,6 +38,11 @@ class Participation(Component):
         """The number of clients K."""
         return self.clients
 
+    @property
+    def most_selected(self) -> int:
+        """The most clients that a round can select."""
+        return self.client_count
+
     def check_rounds(self, rounds: int) -> None:
         """Raise an error if the source cannot give so many rounds."""
 
@@ -52,6 +57,10 @@ class MaskedParticipation(Participation):
     clients_per_round: PositiveInt | None = Field(
         None, description="clients selected in each round, at random; all if not set"
     )
+
+    @property
+    def most_selected(self) -> int:
+        return min(self.client_count, self.clients_per_round or self.client_count)
 
     @abstractmethod
     def masks(self, setting: ParticipationSetting, rng: np.random.Generator) -> Iterator[np.ndarray]:

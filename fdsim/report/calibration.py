@@ -19,7 +19,7 @@ _POINTS = 1500
 #: Of the reliability line, each for as many substitutions.
 _STEPS = 12
 _SUBSTITUTES = {
-    Substitute.client: "a friend",
+    Substitute.client: "another client",
     Substitute.stored: "its own memory",
     Substitute.stored_on_mean: "its memory on the mean",
     Substitute.mean: "the mean",

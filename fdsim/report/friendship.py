@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -21,6 +22,9 @@ from fdsim.report.matrix import (
 )
 from fdsim.telemetry.parts import Part, part_paths
 from fdsim.telemetry.strategy_log import partition
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _BY_CLIENT = Words("missing client", "stand-in", "times", "times", "d")
 _BY_CLUSTER = Words("missing cluster", "stand-in cluster", "times", "times", "d")
@@ -123,4 +127,24 @@ def friends_figure(curves: Sequence[PlottedCurve], rounds: int) -> Figure | Rema
         curve for curve in curves if any(table["stand_ins_max"].notna().any() for table in curve.seeds)
     ]
     figure = measure_figure(about, befriending, _MEASURES, smooth=max(1, rounds // 20))
-    return figure or Remark(about[1], "No strategy of this run looks for friends.")
+    if figure is None:
+        return Remark(about[1], "No strategy of this run looks for friends.")
+    return replace(figure, remark=_about_memory(befriending))
+
+
+def _about_memory(curves: Sequence[PlottedCurve]) -> str:
+    """Say which strategies also let what they remember of a client represent it; few friends are chosen then."""
+    remember = dict.fromkeys(
+        curve.strategy for curve in curves if any(_recalled(table) for table in curve.seeds)
+    )
+    if not remember:
+        return ""
+    return (
+        f"{' and '.join(remember)} may also represent a client by what it remembers of it, and does where that is "
+        "expected to err less: then no friend is chosen, though one may be active."
+    )
+
+
+def _recalled(table: pd.DataFrame) -> bool:
+    """Tell whether in some round clients were missing, nobody stood in, and yet they did not all fall back."""
+    return bool(((table["stand_ins_max"] == 0) & (table["fallback_frac"] < 1)).any())

@@ -8,6 +8,7 @@ every value out, defaults included, and reading that back gives an equal scenari
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -129,6 +130,14 @@ class Scenario(Table):
         if self.participation is not None:
             return self.participation.client_count
         return sum(group.count for group in self.fleet)
+
+    @property
+    def most_selected(self) -> int:
+        """The most clients that a round can select."""
+        if self.participation is not None:
+            return self.participation.most_selected
+        target = self.server.selection.target_of(self.clients)
+        return min(self.clients, math.ceil(target * self.server.over_selection - 1e-9))
 
     @property
     def content_hash(self) -> str:

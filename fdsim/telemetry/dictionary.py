@@ -14,7 +14,7 @@ STRATEGY = ("strategy", "word", "label of the strategy; a folder name on disk, a
 #: trace.parquet, whose schema is in fdsim.trace.
 _TRACE_MEANINGS = {
     "round": "round, from 0",
-    "client": "client, from 0",
+    "client": "client, from 0; above 100 000 clients one without a row was not selected",
     "outcome": "completed, dropped or not_selected",
     "cause": "why it dropped out; null unless dropped",
     "phase": "last phase of its local round that it reached: check_in, download, train or upload; null unless selected",

@@ -12,6 +12,8 @@ import fdsim
 from fdsim.report.calibration import calibration_figure, reliability, substitutes_table
 from fdsim.report.data import gather
 from fdsim.report.figure import Figure, Remark, Table
+from fdsim.report.friendship import friends_figure
+from fdsim.report.run_page import run_curves
 
 STRATEGIES = [{"kind": "fdms"}, {"kind": "fdms_memory"}]
 
@@ -43,7 +45,18 @@ def test_substitutes_are_counted(folder: Path) -> None:
     mine = dict(zip(table.columns, next(row for row in table.rows if row[0] == "fdms_memory"), strict=True))
     assert mine["missing"] == str(len(words))
     assert mine["its own memory"] == f"{(words == 'stored').mean():.1%}"
+    assert mine["another client"] == f"{(words == 'client').mean():.1%}"
     assert mine["left out"] == f"{(words == 'left_out').mean():.1%}"
+
+
+def test_the_page_says_why_few_friends_are_chosen_where_there_is_memory(folder: Path) -> None:
+    data = gather(folder)
+    found = friends_figure(run_curves(data), 8)
+    assert isinstance(found, Figure)
+    assert found.remark.startswith("fdms_memory may also represent a client by what it remembers of it")
+    paper = friends_figure([curve for curve in run_curves(data) if curve.strategy == "fdms"], 8)
+    assert isinstance(paper, Figure)
+    assert not paper.remark
 
 
 def test_without_predictions_the_page_says_why(tiny: Path) -> None:

@@ -24,6 +24,11 @@ SHORTER = {
         "data.train_samples=6000",
         "data.test_samples=200",
     ],
+    "million_clients": [
+        "participation.clients=2000",
+        "participation.clients_per_round=20",
+        "data.train_samples=3000",
+    ],
     "large_net_sketches": ["net.hidden=[64]"],
 }
 

@@ -55,7 +55,9 @@ class CohortTrainer:
         training: Training,
         acceleration: Acceleration,
         seed: int,
+        most_selected: int | None = None,
     ) -> None:
+        """Put data and net on the accelerators; a round can select `most_selected` clients, None for all."""
         self._training, self._acceleration = training, acceleration
         accelerators = acceleration.accelerators()
         acceleration.set_up_cuda()
@@ -73,7 +75,8 @@ class CohortTrainer:
         self.client_bytes = client_bytes(module, training, input_shape)
         cost = net.cost(input_shape, examples.classes)
         data_bytes = float(examples.train_inputs.nbytes + examples.test_inputs.nbytes)
-        spec = CohortSpec(module, cost, training.batch_size, self.client_bytes, len(indices), data_bytes)
+        at_once = len(indices) if most_selected is None else most_selected
+        spec = CohortSpec(module, cost, training.batch_size, self.client_bytes, at_once, data_bytes)
         self.plan = plan_for(acceleration, spec, accelerators)
         self._initial = flat_of(module).to(self.accelerator)
         self._workers = self._make_workers(module, examples, accelerators)

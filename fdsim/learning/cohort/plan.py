@@ -44,7 +44,7 @@ class TrainingPlan:
 
 @dataclass(frozen=True)
 class CohortSpec:
-    """What a plan depends on: the net, the size of a step, and how many clients there can be."""
+    """What a plan depends on: the net, the size of a step, and how many clients a round can have."""
 
     module: nn.Module
     cost: NetCost
