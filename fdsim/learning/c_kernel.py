@@ -21,7 +21,7 @@ from fdsim.files import UnfinishedFile
 
 log = logging.getLogger("fdsim.learning")
 
-_FLAGS = ("-O3", "-march=native", "-shared", "-fPIC")
+_FLAGS = ("-O3", "-march=native", "-shared", "-fPIC", "-pthread")
 #: How long a compiler may take to say its version, and to compile, s.
 _VERSION_S, _COMPILE_S = 10.0, 120.0
 _NUMBERS = {torch.float32: (), torch.float64: ("-DT=double", "-DWHOLE=int64_t")}
