@@ -76,7 +76,7 @@ def _loaded(compiler: list[str], source: Path, dtype: torch.dtype, prover: str) 
     # What is loaded stays in memory when its file is removed, so that nothing is left where no cache can be written.
     with tempfile.TemporaryDirectory(prefix="fdsim-", ignore_cleanup_errors=True) as scratch:
         fresh = Path(scratch) / f"{name}.so"
-        command = [*compiler, *flags, str(source), "-o", str(fresh)]
+        command = [*compiler, *flags, str(source), "-o", str(fresh), "-lm"]
         subprocess.run(command, check=True, capture_output=True, timeout=_COMPILE_S)
         _prove(fresh, dtype, prover)
         library = ctypes.CDLL(str(fresh))

@@ -80,6 +80,8 @@ def profile_groups(draw: st.DrawFn) -> DeviceGroup:
             fields["battery"] = {"kind": "mains"}
         if draw(st.booleans()):
             fields["usage"] = {"top_up_soc": 0.25, "top_up_to_soc": 0.6}
+        if name in ("flash2020", "fedscale", "us_nightly") and draw(st.booleans()):
+            fields["usage"] = fields.get("usage", {}) | {"loose_plug": {"frac": 1.0, "again_frac": 0.9}}
     if draw(st.integers(0, 3)) == 0:
         fields["connectivity"] = {"kind": "replay", "path": log_path()}
         if draw(st.booleans()):

@@ -10,19 +10,21 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from fdsim.devices.config.fleet import DeviceGroup
 from fdsim.devices.fitting.fleet_log import as_available, fleet_log
-from fdsim.devices.fitting.statistics import PhoneRecord, pooled, record, statistics
+from fdsim.devices.fitting.statistics import PhoneRecord, hour_profile, pooled, record, statistics
 
 Table = dict[str, Any]
 #: Called after each turn with its number and the statistics of the simulated fleet.
 OnTurn = Callable[[int, Mapping[str, float]], None]
 #: Seeds of the fleets that parameters are tuned on; never those of a report.
 TUNING_SEED = 90_001
+#: Hours in which most owners sleep, and hours in which hardly any does.
+_NIGHT, _DAY = slice(0, 6), slice(10, 18)
 
 
 class Plan(NamedTuple):
@@ -45,18 +47,31 @@ class Knob(NamedTuple):
     """Step of ln(parameter) per step of ln(statistic), or of its ln odds."""
     low: float
     high: float
-    scale: str = "ln"
-    """Whether the statistic is compared by its logarithm or, if it is a share, by its ln odds."""
+    scale: Literal["ln", "odds", "plain"] = "ln"
+    """Whether the statistic is compared by its logarithm, if it is a share by its ln odds, or as it is."""
     additive: bool = False
     """Whether the parameter itself is moved, not its logarithm."""
 
 
 CHARGING = (
     Knob("plug-ins a day", ("usage.plug_in_per_hour",), 0.9, 1e-3, 20.0),
-    Knob("charging", ("usage.charge.median_s",), 0.7, 30.0, 40_000.0, "odds"),
+    # Many short charges and a few long ones: the middle of the lengths, then what the long ones add to the time.
+    Knob("charge, median", ("usage.charge.median_s",), 0.7, 30.0, 40_000.0),
+    Knob("charging", ("usage.charge.ln_sd",), 0.5, 0.5, 2.5, "odds"),
+    # Phones differ by habits that are kept more or less, and a little by how long they charge.
+    Knob("charging, spread", ("usage.nightly_keep_frac",), 0.5, 0.4, 0.95, additive=True),
+    Knob("charging, spread", ("usage.charge_device_ln_sd",), 0.15, 0.0, 0.8, additive=True),
+)
+#: For logs that tell no more than when phones were available, of phones whose own hours are unknown.
+AVAILABLE = (
+    *CHARGING,
+    Knob("daily rhythm", ("usage.nightly_frac",), 2.0, 0.0, 0.95, "plain", additive=True),
+    Knob("lost contacts a charge", ("usage.loose_plug.frac",), 0.8, 0.001, 1.0),
 )
 ALL = (
     *CHARGING,
+    Knob("charging at night", ("usage.nightly_frac",), 0.3, 0.0, 0.95, "odds", additive=True),
+    Knob("idle, night : day", ("usage.asleep_calm_factor",), 2.0, 1.0, 20.0),
     Knob("plug-in level, median", ("usage.spare_frac",), 0.6, 0.01, 1.0),
     Knob("soc median", ("power.idle_w", "power.screen_w"), -0.4, 0.03, 4.0),
     Knob("full battery", ("battery.floor_frac",), 0.4, 0.1, 1.0),
@@ -74,7 +89,6 @@ ALL = (
     Knob("never on wifi", ("connectivity.no_wifi_frac",), 0.05, 0.0, 0.6, "odds", additive=True),
     Knob("never available", ("connectivity.no_wifi_frac",), 0.05, 0.0, 0.6, "odds", additive=True),
     Knob("wifi, spread", ("connectivity.device_ln_sd",), 1.0, 0.1, 5.0),
-    Knob("fullest : emptiest hour", ("habits.own_sd_h",), -0.6, 0.3, 5.0),
 )
 
 
@@ -89,8 +103,17 @@ def moments(phones: list[PhoneRecord]) -> dict[str, float]:
     """The statistics that parameters are tuned by: those of a report, and what its distributions are like."""
     soc, screen_s = pooled(phones, "soc"), pooled(phones, "screen")
     low_s, middle_s, high_s = np.quantile(screen_s, [0.25, 0.5, 0.75]) if len(screen_s) else (np.nan,) * 3
+    charge_s, found = pooled(phones, "charge"), statistics(phones)
+    idle, charging = (hour_profile(phones, state) for state in ("idle", "charging"))
+    plug_ins, contacts = sum(p.plug_ins for p in phones), sum(p.contacts for p in phones)
     return {
-        **statistics(phones),
+        **found,
+        "charge, median": float(np.median(charge_s)) if len(charge_s) else float("nan"),
+        "lost contacts a charge": contacts / plug_ins - 1 if plug_ins else float("nan"),
+        "charging at night": float(charging[_NIGHT].mean()),
+        "idle, night : day": float(idle[_NIGHT].mean() / idle[_DAY].mean()) if idle[_DAY].any() else np.nan,
+        # What comes back after a day but not after half a day, whatever the hours of the phones' clocks.
+        "daily rhythm": found["autocorrelation 24 h"] - found["autocorrelation 12 h"],
         "soc median": float(np.median(soc)) if len(soc) else float("nan"),
         "screen session, median": float(middle_s),
         "screen session, spread": float(np.log(high_s / low_s)),
@@ -107,7 +130,7 @@ def calibrate(
 ) -> Table:
     """Return the profile with its parameters moved until a simulated fleet meets the target's statistics."""
     profile, plan = copy.deepcopy(profile), plan or Plan()
-    knobs = [k for k in (CHARGING if available else ALL) if math.isfinite(target.get(k.statistic, math.nan))]
+    knobs = [k for k in (AVAILABLE if available else ALL) if math.isfinite(target.get(k.statistic, math.nan))]
     for turn in range(plan.turns):
         found = moments(simulated(profile, plan._replace(seed=plan.seed + turn), available=available))
         if on_turn is not None:
@@ -123,7 +146,9 @@ def calibrate(
 def _lack(target: float, found: float, scale: str) -> float:
     if not math.isfinite(found):
         return 0.0
-    if scale == "odds":
+    if scale == "plain":
+        lack = target - found
+    elif scale == "odds":
         lack = _ln_odds(target) - _ln_odds(found)
     else:
         lack = math.log(max(target, 1e-3)) - math.log(max(found, 1e-3))
@@ -140,7 +165,7 @@ def _move(profile: Table, key: str, knob: Knob, step: float) -> None:
     *path, last = key.split(".")
     table = profile
     for word in path:
-        table = table.setdefault(word, {})
+        table = table.get(word, {})
     value = table.get(last)
     if value is None:
         return

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from fdsim.catalogue import merge
 from fdsim.devices.fitting.calibrate import OnTurn, Plan, calibrate, moments, simulated
-from fdsim.devices.fitting.estimate import check_phones, first_estimate, halves
+from fdsim.devices.fitting.estimate import first_estimate, halves
 from fdsim.devices.fitting.goodness import Row, goodness
-from fdsim.devices.fitting.statistics import DAY_S, PhoneRecord, record, statistics
+from fdsim.devices.fitting.log_check import check_phones, refuse_constant
+from fdsim.devices.fitting.statistics import DAY_S, PhoneRecord, record
+from fdsim.errors import TraceError
 from fdsim.rng import stream
 from fdsim.trace.availability import Observed
 
@@ -95,20 +95,24 @@ def fit(
     every = list(range(len(phones)))
     fitting, test = (every, every) if all_phones else halves(phones, stream(seed, "halves"))
     mine = [phones[i] for i in fitting]
+    if not all_phones:
+        refuse_constant(mine, f"{place}, the half that is fitted")
     available = is_available_only(phones)
     start: Table = {**_base(mine), "profile": like}
     if available:
         start["connectivity"] = {"kind": "always_on"}
     else:
         start["connectivity"] = dict(_PLACES)
-    start = merge(start, first_estimate(mine))
+    try:
+        start = merge(start, first_estimate(mine))
+    except TraceError as error:
+        raise TraceError(f"{place}, {error.place}", error.problem, error.remedy) from None
     usage = start["usage"]
     usage["plug_in_per_hour"] = [round(rate * _NEEDY, 3) for rate in usage["plug_in_per_hour"]]
     if "left_on_frac" in usage:
         usage["left_on_frac"] = min(0.05, usage["left_on_frac"] * _LEFT_ON_CUT)
     records = [record(phone) for phone in mine]
     target = moments(records)
-    target["fullest : emptiest hour"] = _steady_swing(records, stream(seed, "swing"))
     plan = (plan or Plan())._replace(days=_spans(records))
     profile = calibrate(start, target, plan, available=available, on_turn=on_turn)
     tested = [record(phones[i]) for i in test]
@@ -145,20 +149,3 @@ def _spans(phones: Sequence[PhoneRecord]) -> tuple[float, ...]:
 def is_available_only(phones: Sequence[Observed]) -> bool:
     """Return whether the logs tell no more than when each phone was available."""
     return all("available" in phone.states for phone in phones)
-
-
-def _steady_swing(phones: list[PhoneRecord], rng: np.random.Generator) -> float:
-    """Return the fullest over the emptiest hour, less half of what chance adds to it among a few phones.
-
-    Resampled phones exaggerate it once more, by about as much as the phones themselves. Not all of it is taken off,
-    since the statistic is compared with phones as few, whose swing chance exaggerates likewise.
-    """
-    swing = statistics(phones)["fullest : emptiest hour"]
-    drawn = [
-        statistics([phones[i] for i in rng.integers(0, len(phones), len(phones))])["fullest : emptiest hour"]
-        for _ in range(100)
-    ]
-    known = [value for value in drawn if np.isfinite(value)]
-    if not np.isfinite(swing) or not known:
-        return float("nan")
-    return float(max(1.05, swing * np.sqrt(swing / np.median(known))))

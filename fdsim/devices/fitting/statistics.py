@@ -37,6 +37,8 @@ class PhoneRecord:
     shares_s: Mapping[str, float]
     """Seconds in each state, or in several at once, as 'charging', 'idle+charging'."""
     plug_ins: int
+    contacts: int
+    """Plug-ins, and how often a charger that had lost contact for a while got it back."""
     screen_sessions: int
     level_s: float
     """Time for which a battery level is known, s."""
@@ -44,8 +46,8 @@ class PhoneRecord:
     plug_in_soc: np.ndarray
     lengths_s: Mapping[str, np.ndarray]
     """Session lengths by 'charge', 'screen', 'wifi', 'eligible'; and 'soc', levels on a regular grid of time."""
-    by_hour: np.ndarray
-    """[2, 24] how often the phone was eligible, and looked at, by hour of the day."""
+    by_hour: Mapping[str, np.ndarray]
+    """[24] how often the phone was 'seen', and 'eligible', 'idle' or 'charging' then, by hour of the day."""
     autocorrelation: tuple[float, ...]
     """Of eligibility, at `LAGS_S`; NaN where the log is too short or constant."""
 
@@ -78,6 +80,7 @@ def record(seen: Observed) -> PhoneRecord:
         span_s=seen.span_s,
         shares_s=shares,
         plug_ins=len(charges),
+        contacts=len(states["charging"]),
         screen_sessions=len(screens),
         level_s=known,
         full_s=full_s,
@@ -89,7 +92,9 @@ def record(seen: Observed) -> PhoneRecord:
             "eligible": _lengths(eligible),
             "soc": soc,
         },
-        by_hour=_by_hour(seen, eligible),
+        by_hour=_by_hour(
+            seen, {"eligible": eligible, "idle": states["idle"], "charging": states["charging"]}
+        ),
         autocorrelation=tuple(_autocorrelation(seen, eligible, lag_s) for lag_s in LAGS_S.values()),
     )
 
@@ -115,11 +120,13 @@ def _levels(seen: Observed) -> tuple[float, float, np.ndarray]:
     return float(lasts_s.sum()), float(lasts_s[soc >= FULL_SOC].sum()), grid
 
 
-def _by_hour(seen: Observed, eligible: np.ndarray) -> np.ndarray:
+def _by_hour(seen: Observed, states: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     times_s = np.arange(np.ceil(seen.begin_s / _STEP_S) * _STEP_S, seen.end_s, _STEP_S)
     hour = (times_s % DAY_S // HOUR_S).astype(int)
-    on = np.bincount(hour, weights=on_at(eligible, times_s), minlength=24)
-    return np.stack([on, np.bincount(hour, minlength=24)])
+    on = {
+        name: np.bincount(hour, weights=on_at(found, times_s), minlength=24) for name, found in states.items()
+    }
+    return {"seen": np.bincount(hour, minlength=24), **on}
 
 
 def _autocorrelation(seen: Observed, eligible: np.ndarray, lag_s: float) -> float:
@@ -139,8 +146,7 @@ def statistics(phones: Sequence[PhoneRecord]) -> dict[str, float]:
     eligible = time_s["eligible"] / span_s
     plug_in_soc = np.concatenate([p.plug_in_soc for p in phones])
     level_s = sum(p.level_s for p in phones)
-    on, seen = np.sum([p.by_hour for p in phones], axis=0)
-    by_hour = on / np.maximum(seen, 1)
+    by_hour = hour_profile(phones)
     lengths_s = np.concatenate([p.lengths_s["eligible"] for p in phones])
     product = share["idle"] * share["charging"] * share["wifi"]
     found = {
@@ -186,9 +192,9 @@ def pooled(phones: Sequence[PhoneRecord], name: str) -> np.ndarray:
     return np.concatenate([p.lengths_s[name] for p in phones])
 
 
-def hour_profile(phones: Sequence[PhoneRecord]) -> np.ndarray:
-    """[24] share of phones that are eligible, by hour of the day."""
-    on, seen = np.sum([p.by_hour for p in phones], axis=0)
+def hour_profile(phones: Sequence[PhoneRecord], state: str = "eligible") -> np.ndarray:
+    """[24] share of phones that are 'eligible', 'idle' or 'charging', by hour of the day."""
+    on, seen = (np.sum([p.by_hour[name] for p in phones], axis=0) for name in (state, "seen"))
     return np.asarray(on / np.maximum(seen, 1))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from fdsim.devices.models.habits import Owner, Phone
+from fdsim.devices.models.loose_plug import LoosePlug
 from fdsim.devices.models.spells import (
     BLOCK,
     DAY_S,
@@ -37,7 +38,7 @@ class HabitUsage(Usage):
     `need_soc`, falls in a straight line to `spare_frac` at `ease_soc` and stays there; times `idle_plug_frac` if the
     screen is off, times `out_plug_frac` if he is not at home. `nightly_frac` of the owners also plug in when they go
     to sleep, on `nightly_keep_frac` of the nights, and unplug when they get up. Other charges last a lognormal time,
-    whatever the level: a full battery stays on the charger.
+    whatever the level: a full battery stays on the charger. A loose plug cuts charges into pieces.
 
     Screen: lognormal spells as in `spells`, longer when off by `asleep_calm_factor` while the owner sleeps and by
     `plugged_calm_factor` on the charger. Plugging in and unplugging light the screen: in for a glance, out for use.
@@ -101,6 +102,9 @@ class HabitUsage(Usage):
     )
     nightly_frac: Frac = Field(default=0.3, description="share of owners who plug in when they go to sleep")
     nightly_keep_frac: Frac = Field(default=0.8, description="share of the nights on which these do so")
+    loose_plug: LoosePlug | None = Field(
+        default=None, description="how chargers lose contact; none for those that never do"
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> HabitUsage:
@@ -127,7 +131,7 @@ class HabitUsage(Usage):
         rates = tuple(
             rate * math.exp(busy - self.plug_in_device_ln_sd**2 / 2) for rate in self.plug_in_per_hour
         )
-        is_nightly = bool(nightly < self.nightly_frac)
+        is_nightly, loose = bool(nightly < self.nightly_frac), self.loose_plug
         luck, waits, t_s = normals(rng), exponentials(rng), 0.0
         on_frac = min(0.9, sum(rates) / 24 / HOUR_S * self.charge.mean_s() * self.spare_frac)
         length_s, now = 0.0, owner.at(0.0)
@@ -139,7 +143,10 @@ class HabitUsage(Usage):
             length_s = float(rng.random()) * math.exp(mean + sd * sd + sd * next(luck))
         while True:
             if length_s > 0.0:
-                yield Switch(True, length_s)
+                if loose is None:
+                    yield Switch(True, length_s)
+                else:
+                    yield from loose.pieces(length_s, rng)
                 t_s += length_s
             now = owner.at(t_s)
             wait_s = wait_by_hour(t_s + owner.shift_s, rates, next(waits))

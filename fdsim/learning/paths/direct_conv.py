@@ -146,7 +146,7 @@ class DirectConv(torch.autograd.Function):
             inputs = _roomy(batch_last(inputs.detach().permute(0, 4, 1, 2, 3)))
         made = _with_room(shape.made, weights)
         chosen = torch.empty(made.numel() + ROOM_BYTES, dtype=torch.uint8)
-        _call("forward", shape, weights.dtype, inputs, layout.number, weights, bias, made, chosen)
+        call("forward", weights.dtype, _numbers(shape), inputs, layout.number, weights, bias, made, chosen)
         ctx.shape, ctx.biased, ctx.layout = shape, bias is not None, layout
         ctx.save_for_backward(inputs, weights, chosen)
         return made
@@ -163,16 +163,16 @@ class DirectConv(torch.autograd.Function):
             came = gradients[0] if _steps(gradients[0]) else gradients[0].contiguous()
             sizes = (shape.clients, shape.batch, shape.height, shape.width, shape.inputs)
             channels_last = _with_room(sizes, weights) if wanted else None
-            _call(
-                *("pooled_backward", shape, weights.dtype, inputs, ctx.layout.number, weights),
+            call(
+                *("pooled_backward", weights.dtype, _numbers(shape), inputs, ctx.layout.number, weights),
                 *(came, _steps(came), chosen, of_weights, of_bias, channels_last),
             )
             of_inputs = None if channels_last is None else channels_last.permute(0, 4, 2, 3, 1)
         else:
             came = _roomy(batch_last(gradients[0].permute(0, 4, 1, 2, 3)))
             of_inputs = _with_room(tuple(inputs.shape), inputs) if wanted else None
-            _call(
-                *("backward", shape, weights.dtype, inputs, weights, came, chosen),
+            call(
+                *("backward", weights.dtype, _numbers(shape), inputs, weights, came, chosen),
                 *(of_weights, of_bias, of_inputs),
             )
         return of_inputs, of_weights, of_bias, None
@@ -218,11 +218,18 @@ def _numbers(shape: ConvShape) -> ctypes.Array[ctypes.c_int64]:
     return (ctypes.c_int64 * 10)(*astuple(shape))
 
 
-def _call(name: str, shape: ConvShape, dtype: torch.dtype, *arguments: Argument) -> None:
+def call(name: str, dtype: torch.dtype, *arguments: Argument) -> None:
+    """Call a function of the kernel for a type of numbers; tensors and structures are handed over by their addresses."""
     # ctypes releases the interpreter lock while the kernel runs, so that workers run in parallel.
-    failed = getattr(_kernel_for(dtype), name)(
-        _numbers(shape),
-        *(ctypes.c_void_p(each.data_ptr()) if isinstance(each, torch.Tensor) else each for each in arguments),
-    )
+    failed = getattr(_kernel_for(dtype), name)(*map(_handed, arguments))
     if failed:
-        raise MemoryError(f"no memory for the convolution of {shape}")
+        raise MemoryError(f"the convolution kernel has no memory for {name}")
+
+
+def _handed(argument: Argument) -> Any:
+    match argument:
+        case torch.Tensor():
+            return ctypes.c_void_p(argument.data_ptr())
+        case ctypes.Structure():
+            return ctypes.byref(argument)
+    return argument

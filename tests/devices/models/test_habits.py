@@ -11,12 +11,14 @@ import pytest
 from pydantic import ValidationError
 
 from fdsim.devices.models.habits import Habits, Owner
+from fdsim.devices.models.loose_plug import LoosePlug
 from fdsim.devices.models.places import Places
 from fdsim.devices.models.spells import DAY_S, HOUR_S, Lengths
 from fdsim.devices.models.usage_habits import HabitUsage
 from fdsim.rng import stream
 from fdsim.testing import StillPhone, check_connectivity, check_usage
 from fdsim.trace import Network
+from fdsim.trace.intervals import joined
 
 STRICT = Habits(
     own_sd_h=0, day_sd_h=0, weekend_later_h=0, out_weekday_frac=1, out_weekend_frac=0, out_ln_sd=0
@@ -84,6 +86,47 @@ def test_nightly_owners_charge_from_bed_to_breakfast() -> None:
         t_s += length_s
     assert found[0] == pytest.approx((0, 7))
     assert all(pair == pytest.approx((0, 7)) for pair in found[1:5])
+
+
+def test_a_loose_plug_cuts_a_charge_into_pieces_of_the_same_length_in_all() -> None:
+    """Contact holds for 60 s and is lost for 10 s, again and again until it holds."""
+    plug = LoosePlug(
+        frac=0.5,
+        again_frac=0.75,
+        contact_median_s=60.0,
+        contact_ln_sd=0.0,
+        lost_median_s=10.0,
+        lost_ln_sd=0.0,
+    )
+    rng, losses = stream(8), []
+    for _ in range(4000):
+        pieces = list(plug.pieces(1e6, rng))
+        assert sum(length_s for _, length_s in pieces) == pytest.approx(1e6)
+        assert pieces[:-1] == [(True, 60.0), (False, 10.0)] * (len(pieces) // 2)
+        assert pieces[-1].on
+        losses.append(len(pieces) // 2)
+    # Half of the charges are whole; of the others each loss is followed by another with the chance 3/4.
+    assert np.mean(np.array(losses) > 0) == pytest.approx(0.5, abs=0.03)
+    assert np.mean(losses) == pytest.approx(0.5 / (1 - 0.75), rel=0.08)
+    assert list(plug.pieces(70.0, rng)) == [(True, 70.0)]
+
+
+def test_a_charger_in_pieces_is_the_charger_of_the_same_owner() -> None:
+    """From bed to breakfast every night; contact is lost in every charge, the nights stay where they are."""
+    usage = HabitUsage(
+        nightly_frac=1.0, nightly_keep_frac=1.0, plug_in_per_hour=(0.0,) * 24, loose_plug=LoosePlug(frac=1.0)
+    )
+    phone = StillPhone()
+    phone.owner = Owner(STRICT, stream(1))
+    t_s, found = 0.0, []
+    for on, length_s in islice(usage.charger(stream(4), phone), 60):
+        if on:
+            found.append((t_s, t_s + length_s))
+        t_s += length_s
+    nights = joined(np.array(found), gap_s=HOUR_S)
+    assert len(found) > len(nights) + 5
+    assert nights[:-1, 0] / HOUR_S == pytest.approx(24.0 * np.arange(len(nights) - 1))
+    assert nights[:-1, 1] / HOUR_S == pytest.approx(24.0 * np.arange(len(nights) - 1) + 7.0)
 
 
 def test_plugging_in_lights_the_screen_for_a_glance_and_unplugging_for_use() -> None:
