@@ -143,11 +143,10 @@ class Round:
         losses: list[Tensor] = []
         figures: list[Tensor] = []
         received: Iterable[Chunk | Digest] = self.watch.over("train", chunks)
-        if comparer is not None and comparer.direct:
-            # The kernel holds all updates until it has multiplied them: they are blended when nobody trains any more.
+        threads = 1
+        if comparer is not None and comparer.holds_updates:
+            # They are there until the end in any case: blending waits until nobody trains any more.
             received, threads = list(received), torch.get_num_threads()
-        else:
-            threads = 1
         for chunk in received:
             positions = np.searchsorted(cohort.active, chunk.clients)
             self._order.append(positions)

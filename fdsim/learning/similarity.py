@@ -86,6 +86,11 @@ class UpdateComparer:
         self._row = np.empty(0, dtype=np.int64)
 
     @property
+    def holds_updates(self) -> bool:
+        """Whether whole updates are held until they have been multiplied."""
+        return self.direct and self._score.sketch_dim is None
+
+    @property
     def pairs(self) -> int:
         """The number of pairs multiplied."""
         return sum(len(group) * (len(group) - 1) // 2 for group in self.groups)
