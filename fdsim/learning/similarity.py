@@ -106,6 +106,7 @@ class UpdateComparer:
         self._row = np.full(active, -1)
         self._row[layout] = np.arange(len(layout))
         if self.direct:
+            self._held.clear()
             self._address = np.zeros(len(layout), dtype=np.uintp)
         elif self._buffer.shape[0] < len(layout) or self._buffer.shape[1] != width:
             self._buffer = self._buffer.new_empty(len(layout), width)
@@ -128,7 +129,7 @@ class UpdateComparer:
         if not len(places):
             return
         if self.direct:
-            rows = rows.contiguous()
+            rows = rows.to(self._federation.dtype).contiguous()
             self._held.append(rows)
             self._address[places] = direct_products.addresses(rows)
         elif (np.diff(places) == 1).all():
@@ -153,6 +154,8 @@ class UpdateComparer:
 
     def _upper_products(self, start: int, stop: int) -> Tensor:
         if self.direct:
+            if not self._address[start:stop].all():
+                raise RuntimeError("an update that is to be compared was never added")
             width = self._held[0].shape[1]
             return direct_products.upper_products(self._address[start:stop], width, self._federation.dtype)
         return _upper_products(self._buffer[start:stop])

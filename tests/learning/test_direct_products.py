@@ -72,6 +72,16 @@ def test_a_comparer_with_the_kernel_is_one_without(some: bool) -> None:
     torch.testing.assert_close(compared(True, wanted, rows), compared(False, wanted, rows))
 
 
+@needs_kernel
+def test_an_update_that_never_came_is_noticed() -> None:
+    federation = Federation(3, 1, 10, 0, np.full(3, 1 / 3), None, torch.device("cpu"), torch.float64)
+    comparer = UpdateComparer(UpdateScore(), federation, direct=True)
+    comparer.begin(0, None, 3)
+    comparer.add(np.arange(2), rows_of(2, 10))
+    with pytest.raises(RuntimeError, match="never added"):
+        comparer.products()
+
+
 def test_without_a_compiler_torch_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel.cache_clear()
     monkeypatch.setattr(c_kernel, "_compiler", lambda: None)
