@@ -38,7 +38,8 @@ class Task:
     training: Training
     telemetry: Telemetry
     convolutions: str = "torch"
-    """Whose convolutions train: torch's, or our own kernel (direct); they differ in their last bits."""
+    """Whose convolutions train, and whose products compare: torch's, or our own kernels (direct). They differ in their
+    last bits."""
 
     def due(self, every: int, round_index: int) -> bool:
         """Whether something done every so many rounds, and after the last one, is done now; 0 is never."""
@@ -111,7 +112,8 @@ def learn(strategy: Strategy, task: Task, trace: Iterable[TraceRound], learner: 
     """
     federation = task.federation
     learner.move(federation.accelerator)
-    comparer = UpdateComparer(strategy.update_score, federation) if strategy.compares else None
+    direct = task.convolutions == "direct"
+    comparer = UpdateComparer(strategy.update_score, federation, direct=direct) if strategy.compares else None
     for trace_round in trace:
         if trace_round.round < learner.next_round:
             continue

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fdsim.learning import direct_products
 from fdsim.rng import stream
 from fdsim.strategies.base import Federation, UpdateScore
 
@@ -63,17 +64,31 @@ class UpdateComparer:
 
     Rows are laid out group by group, so that each product reads one slice, and a client that is compared with
     nobody takes no row. The buffer is made once and used again: fresh memory costs more than the copy into
-    it.
+    it. Our own kernel (`direct`, on a CPU) reads the updates where they lie: they are held, not copied.
     """
 
-    def __init__(self, score: UpdateScore, federation: Federation) -> None:
+    def __init__(self, score: UpdateScore, federation: Federation, *, direct: bool = False) -> None:
         self._score, self._federation = score, federation
         self._sketch: Sketch | None = None
         self._buffer = torch.empty(0, 0, dtype=federation.dtype, device=federation.accelerator)
+        #: Whether our own kernel multiplies.
+        self.direct = (
+            direct
+            and federation.accelerator.type == "cpu"
+            and direct_products.kernel(federation.dtype) is not None
+        )
+        self._held: list[Tensor] = []
+        #: Where each of the buffer's rows lies, for the kernel.
+        self._address = np.empty(0, dtype=np.uintp)
         #: Positions of active clients; every wanted pair lies inside a group, pairs across are not multiplied.
         self.groups: list[np.ndarray] = []
         #: [S] the buffer's row of each active client; -1 for none.
         self._row = np.empty(0, dtype=np.int64)
+
+    @property
+    def holds_updates(self) -> bool:
+        """Whether whole updates are held until they have been multiplied."""
+        return self.direct and self._score.sketch_dim is None
 
     @property
     def pairs(self) -> int:
@@ -90,7 +105,10 @@ class UpdateComparer:
         layout = np.concatenate([*self.groups, np.empty(0, dtype=np.int64)])
         self._row = np.full(active, -1)
         self._row[layout] = np.arange(len(layout))
-        if self._buffer.shape[0] < len(layout) or self._buffer.shape[1] != width:
+        if self.direct:
+            self._held.clear()
+            self._address = np.zeros(len(layout), dtype=np.uintp)
+        elif self._buffer.shape[0] < len(layout) or self._buffer.shape[1] != width:
             self._buffer = self._buffer.new_empty(len(layout), width)
 
     def add(self, positions: np.ndarray, updates: Tensor) -> None:
@@ -110,7 +128,11 @@ class UpdateComparer:
             places = places[places >= 0]
         if not len(places):
             return
-        if (np.diff(places) == 1).all():
+        if self.direct:
+            rows = rows.to(self._federation.dtype).contiguous()
+            self._held.append(rows)
+            self._address[places] = direct_products.addresses(rows)
+        elif (np.diff(places) == 1).all():
             self._buffer[int(places[0]) : int(places[-1]) + 1].copy_(rows)
         else:
             self._buffer[torch.as_tensor(places, device=rows.device)] = rows
@@ -118,32 +140,38 @@ class UpdateComparer:
     def products(self) -> Tensor:
         """Return the upper triangle of inner products [S, S] inside the groups; zero elsewhere."""
         active = len(self._row)
-        found = self._buffer.new_zeros(active, active)
-        start = 0
-        for group in self.groups:
-            rows = self._buffer[start : start + len(group)]
-            start += len(group)
-            if len(group) == active:
-                _upper_products(rows, found)
-            else:
-                inside = rows.new_zeros(len(group), len(group))
-                _upper_products(rows, inside)
+        if len(self.groups) == 1 and len(self.groups[0]) == active:
+            found = self._upper_products(0, active)
+        else:
+            found, start = self._buffer.new_zeros(active, active), 0
+            for group in self.groups:
                 chosen = torch.as_tensor(group, device=found.device)
-                found[chosen.unsqueeze(1), chosen] = inside
+                inside = self._upper_products(start, start + len(group))
+                found[chosen.unsqueeze(1), chosen] = inside.to(found.dtype)
+                start += len(group)
+        self._held.clear()
         return found
 
+    def _upper_products(self, start: int, stop: int) -> Tensor:
+        if self.direct:
+            if not self._address[start:stop].all():
+                raise RuntimeError("an update that is to be compared was never added")
+            width = self._held[0].shape[1]
+            return direct_products.upper_products(self._address[start:stop], width, self._federation.dtype)
+        return _upper_products(self._buffer[start:stop])
 
-def _upper_products(rows: Tensor, found: Tensor) -> None:
+
+def _upper_products(rows: Tensor) -> Tensor:
     if len(rows) <= _PANEL:
-        torch.mm(rows, rows.T, out=found)
-        return
-    found.zero_()
+        return torch.mm(rows, rows.T)
+    found = rows.new_zeros(len(rows), len(rows))
     width = _BLOCK if rows.device.type == "cpu" else rows.shape[1]
     for left in range(0, rows.shape[1], width):
         block = rows[:, left : left + width]
         for start in range(0, len(rows), _PANEL):
             stop = start + _PANEL
             found[start:stop, start:].addmm_(block[start:stop], block[start:].T)
+    return found
 
 
 @dataclass(frozen=True)

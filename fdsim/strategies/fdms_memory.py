@@ -262,8 +262,9 @@ class FdmsMemory(Strategy):
 def _apart(state: State, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """Return the ‖Δᵢ − Δⱼ‖² to expect [rows, columns]; NaN where nothing is known, 0 for a client and itself."""
     if "N" in state:
-        pairs = np.ix_(rows, columns)
-        found = np.where(state["N"][pairs] > 0, decoded(state["R"][pairs]), np.nan)
+        # Rows, then columns: half the time of both at once.
+        met = state["N"].take(rows, axis=0).take(columns, axis=1) > 0
+        found = np.where(met, decoded(state["R"].take(rows, axis=0).take(columns, axis=1)), np.nan)
     else:
         found = distances(state, rows, columns)
     return np.where(rows[:, None] == columns[None, :], 0.0, found)

@@ -23,6 +23,8 @@ SHRINKAGE = 0.1
 #: Only stand-ins whose error is at most so many times the least are mixed. What a poor stand-in adds is alike for all
 #: clients that it stands in for, and does not average out as the noise of a good one does.
 MIXED_UP_TO = 2.0
+#: Up to so many active clients are sorted by distance; the few nearest of more are found sooner one by one.
+_SORTED_UP_TO = 64
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def _covariances(sources: Sources, usual: float) -> tuple[np.ndarray, np.ndarray
     missing, active = sources.apart.shape
     count = min(FRIENDS, active)
     unmet = np.isnan(sources.apart)
-    near = np.argsort(np.where(unmet, np.inf, sources.apart), axis=1, kind="stable")[:, :count]
+    near = _nearest(np.where(unmet, np.inf, sources.apart), count)
     # A stranger stands in only as one of all; for their mean it is taken to be as far away as clients usually are.
     filled = np.where(unmet, usual, sources.apart)
     among = np.where(np.isnan(sources.among), usual, sources.among)
@@ -118,6 +120,20 @@ def _covariances(sources: Sources, usual: float) -> tuple[np.ndarray, np.ndarray
     covariance[:, -1, :] = covariance[:, :, -1] = np.where(np.isinf(least), np.nan, 0.5 * least)
     covariance[:, -1, -1] = sources.remembered
     return near, covariance
+
+
+def _nearest(apart: np.ndarray, count: int) -> np.ndarray:
+    """Return the `count` least of each row [M, count], the least first; of equals the first."""
+    if apart.shape[1] <= _SORTED_UP_TO:
+        return np.argsort(apart, axis=1, kind="stable")[:, :count]
+    # Strangers remain before those that are taken already.
+    left = np.where(np.isinf(apart), np.finfo(np.float64).max, apart)
+    near = np.empty((len(apart), count), dtype=np.int64)
+    every = np.arange(len(apart))
+    for place in range(count):
+        near[:, place] = left.argmin(axis=1)
+        left[every, near[:, place]] = np.inf
+    return near
 
 
 def spread(among: np.ndarray, weight: np.ndarray, evenness: float) -> tuple[np.ndarray, float]:

@@ -59,22 +59,22 @@ def record_scores(
     """Add scores [S, S] to the means: R ← (N·R + r)/(N + 1), N ← N + 1; NaN leaves a pair alone."""
     compared = ~np.isnan(scores)
     np.fill_diagonal(compared, False)
-    first, second = np.nonzero(compared)
-    pairs = (clients[first], clients[second])
-    meetings = state["N"][pairs]
+    pairs = np.ix_(clients, clients)
+    meetings, kept = state["N"][pairs], state["R"][pairs]
     if forgetting.decay is None:
         weight = meetings + 1.0
         if forgetting.window is not None:
             weight = np.minimum(weight, forgetting.window)
     else:
-        weight = (
-            state["weight"][pairs] * (1.0 - forgetting.decay) ** (round_index - state["last_round"][pairs])
-            + 1.0
-        )
-        state["weight"][pairs] = weight
-        state["last_round"][pairs] = round_index
-    mean = decoded(state["R"][pairs])
-    mean = mean + (scores[first, second] - mean) / weight
-    kept = state["R"]
-    kept[pairs] = np.rint(np.clip(mean, 0.0, 1.0) * _STEPS) if kept.dtype == np.uint16 else mean
-    state["N"][pairs] = np.minimum(meetings, np.iinfo(state["N"].dtype).max - 1) + 1
+        weight, last_round = state["weight"][pairs], state["last_round"][pairs]
+        faded = weight * (1.0 - forgetting.decay) ** (round_index - last_round) + 1.0
+        state["weight"][pairs] = np.where(compared, faded, weight)
+        state["last_round"][pairs] = np.where(compared, round_index, last_round)
+        weight = faded
+    mean = decoded(kept)
+    mean = mean + (scores - mean) / weight
+    if kept.dtype == np.uint16:
+        mean = np.rint(np.clip(np.where(compared, mean, 0.0), 0.0, 1.0) * _STEPS)
+    state["R"][pairs] = np.where(compared, mean, kept)
+    most = np.iinfo(meetings.dtype).max
+    state["N"][pairs] = meetings + (compared & (meetings < most))

@@ -52,7 +52,8 @@ def cifar_task(clients: int, rounds: int, training: Training) -> Task:
         accelerator=trainer.accelerator,
         dtype=trainer.dtype,
     )
-    return Task(trainer, federation, training, Telemetry(evaluate_every=1000, similarity_every=0))
+    telemetry = Telemetry(evaluate_every=1000, similarity_every=0)
+    return Task(trainer, federation, training, telemetry, "direct" if trainer.plan.direct else "torch")
 
 
 def half_active(active: int, rounds: int) -> list[TraceRound]:

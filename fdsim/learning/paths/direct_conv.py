@@ -7,17 +7,7 @@ numbers up to rounding, more slowly.
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import logging
 import math
-import os
-import platform
-import shlex
-import shutil
-import subprocess
-import sys
-import tempfile
-from contextlib import suppress
 from dataclasses import astuple, dataclass
 from enum import IntEnum
 from functools import cache, lru_cache
@@ -26,20 +16,14 @@ from typing import Any
 
 import torch
 
-from fdsim.files import UnfinishedFile
-
-log = logging.getLogger("fdsim.learning")
+from fdsim.learning.c_kernel import load
 
 #: The kernel reads and writes whole vectors, the last of which may reach so many bytes beyond the end of a tensor.
 ROOM_BYTES = 64
 
 _SOURCE = Path(__file__).with_name("direct_conv.c")
-_FLAGS = ("-O3", "-march=native", "-shared", "-fPIC")
-#: How long a compiler may take to say its version, and to compile, s.
-_VERSION_S, _COMPILE_S = 10.0, 120.0
-#: What the kernel is called with.
-Argument = torch.Tensor | ctypes.Structure | ctypes.Array[ctypes.c_int64] | ctypes.c_int64 | None
-_NUMBERS = {torch.float32: (), torch.float64: ("-DT=double", "-DWHOLE=int64_t")}
+#: What the kernel is called with besides a shape.
+Argument = torch.Tensor | ctypes.Array[ctypes.c_int64] | ctypes.c_int64 | None
 
 
 @dataclass(frozen=True)
@@ -67,97 +51,8 @@ class ConvShape:
 
 @cache
 def kernel(dtype: torch.dtype = torch.float32) -> ctypes.CDLL | None:
-    """Return the kernel for a type of numbers, or None where it cannot be compiled or does not work.
-
-    It is compiled in a few seconds, once for each machine.
-    """
-    compiler = _compiler()
-    if compiler is None:
-        log.info("no C compiler: convolutions are torch's own")
-        return None
-    try:
-        return _loaded(compiler, dtype)
-    except (OSError, subprocess.SubprocessError) as error:
-        log.warning(
-            "the convolution kernel could not be compiled, torch's own are used: %s%s", error, _told(error)
-        )
-        return None
-
-
-def _compiler() -> list[str] | None:
-    """Return the words of the compiler's command; $CC may hold options too, as in "gcc -m64"."""
-    chosen = shlex.split(os.environ.get("CC", ""))
-    if chosen:
-        return chosen
-    found = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
-    return None if found is None else [found]
-
-
-def _told(error: Exception) -> str:
-    """Return the last line that a failed program wrote."""
-    lines = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip().splitlines()
-    return f" ({lines[-1]})" if lines else ""
-
-
-def _loaded(compiler: list[str], dtype: torch.dtype) -> ctypes.CDLL:
-    """Load the kernel from the cache, or compile, prove, load and keep it."""
-    flags = (*_FLAGS, *_NUMBERS[dtype])
-    version = subprocess.run([*compiler, "--version"], capture_output=True, check=True, timeout=_VERSION_S)
-    about = [_SOURCE.read_bytes(), version.stdout, *(word.encode() for word in (*compiler, *flags))]
-    about += [platform.machine().encode(), _processor().encode()]
-    name = "direct_conv-" + hashlib.sha256(b"\n".join(about)).hexdigest()[:16]
-    cache_folder = _cache_folder()
-    kept = None if cache_folder is None else _kept(cache_folder, name)
-    if kept is not None:
-        return ctypes.CDLL(str(kept))
-    # What is loaded stays in memory when its file is removed, so that nothing is left where no cache can be written.
-    with tempfile.TemporaryDirectory(prefix="fdsim-", ignore_cleanup_errors=True) as scratch:
-        fresh = Path(scratch) / f"{name}.so"
-        command = [*compiler, *flags, str(_SOURCE), "-o", str(fresh), "-lm"]
-        subprocess.run(command, check=True, capture_output=True, timeout=_COMPILE_S)
-        _prove(fresh, dtype)
-        library = ctypes.CDLL(str(fresh))
-        if cache_folder is not None:
-            with suppress(OSError), UnfinishedFile(cache_folder / f"{name}-{_sum(fresh)}.so") as waiting:
-                shutil.copyfile(fresh, waiting)
-    return library
-
-
-def _cache_folder() -> Path | None:
-    try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fdsim"
-    except RuntimeError:  # nobody's home
-        return None
-
-
-def _kept(folder: Path, name: str) -> Path | None:
-    """Return the library in the cache whose bytes have the checksum in its name; damaged ones are removed."""
-    for path in sorted(folder.glob(f"{name}-*.so")):
-        with suppress(OSError):
-            if path.stem == f"{name}-{_sum(path)}":
-                return path
-            log.warning("%s is damaged, and compiled again", path)
-            path.unlink()
-    return None
-
-
-def _sum(path: Path) -> str:
-    """Return a checksum of a file. To load a damaged library would end the process, without a word."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:32]
-
-
-def _prove(library: Path, dtype: torch.dtype) -> None:
-    """Try a fresh kernel in a process of its own: an instruction that this processor lacks ends that one, not ours."""
-    here = str(Path(__file__).resolve().parents[3])
-    code = f"from {__name__} import prove; prove({str(library)!r}, {str(dtype).removeprefix('torch.')!r})"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*filter(None, sys.path), here])}
-    subprocess.run(
-        [sys.executable, "-P", "-c", code],
-        check=True,
-        capture_output=True,
-        timeout=_COMPILE_S,
-        env=environment,
-    )
+    """Return the kernel for a type of numbers, or None where it cannot be compiled or does not work."""
+    return load(_SOURCE, dtype, prover=__name__, purpose="convolutions")
 
 
 def prove(library: str, number: str) -> None:
@@ -186,15 +81,6 @@ def prove(library: str, number: str) -> None:
     leaves = (images, weights, bias)
     found = torch.autograd.grad(made.square().sum(), leaves)
     torch.testing.assert_close(found, torch.autograd.grad(wanted.square().sum(), leaves))
-
-
-def _processor() -> str:
-    """Name the processor: the kernel is compiled for exactly this one."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
 
 
 def vector_bits() -> int | None:

@@ -17,6 +17,7 @@ import torch
 from torch.nn import functional
 
 from fdsim.data.datasets import Examples
+from fdsim.learning import c_kernel
 from fdsim.learning.cohort.cohort import CohortTrainer
 from fdsim.learning.config.acceleration import Acceleration
 from fdsim.learning.config.training import Training
@@ -188,7 +189,7 @@ def fresh_kernel() -> Iterator[None]:
 
 def test_without_a_compiler_torch_does_it(fresh_kernel, monkeypatch):
     monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setattr(direct_conv.shutil, "which", lambda name: None)
+    monkeypatch.setattr(c_kernel.shutil, "which", lambda name: None)
     made = trainer()
     assert not made.plan.direct
     assert updates(made).isfinite().all()
@@ -234,8 +235,8 @@ def _garbage(library: Path) -> None:
 )
 def test_a_damaged_cache_is_noticed_and_compiled_again(damage, fresh_kernel, monkeypatch, tmp_path, caplog):
     """To load any of these ended the process with SIGBUS or SIGILL, or was a bug."""
-    monkeypatch.setattr(direct_conv, "_prove", lambda library, dtype: None)
-    monkeypatch.setattr(direct_conv, "_FLAGS", ("-O0", "-march=native", "-shared", "-fPIC"))
+    monkeypatch.setattr(c_kernel, "_prove", lambda library, dtype, prover: None)
+    monkeypatch.setattr(c_kernel, "_FLAGS", ("-O0", "-march=native", "-shared", "-fPIC"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert kernel() is not None
     (kept,) = (tmp_path / "fdsim").iterdir()
@@ -275,7 +276,7 @@ def test_a_compiler_that_never_answers_is_given_up(fresh_kernel, monkeypatch, tm
     slow.write_text("#!/bin/sh\nexec sleep 60\n")
     slow.chmod(0o755)
     monkeypatch.setenv("CC", str(slow))
-    monkeypatch.setattr(direct_conv, "_VERSION_S", 0.2)
+    monkeypatch.setattr(c_kernel, "_VERSION_S", 0.2)
     with caplog.at_level(logging.WARNING, logger="fdsim.learning"):
         assert kernel() is None
     assert "timed out" in caplog.text

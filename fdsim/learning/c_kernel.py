@@ -1,0 +1,132 @@
+"""C kernels of our own on a CPU: compiled at first use, proven in a process of their own, and kept for the next time."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from fdsim.files import UnfinishedFile
+
+log = logging.getLogger("fdsim.learning")
+
+_FLAGS = ("-O3", "-march=native", "-shared", "-fPIC", "-pthread")
+#: How long a compiler may take to say its version, and to compile, s.
+_VERSION_S, _COMPILE_S = 10.0, 120.0
+_NUMBERS = {torch.float32: (), torch.float64: ("-DT=double", "-DWHOLE=int64_t")}
+
+
+def load(source: Path, dtype: torch.dtype, *, prover: str, purpose: str) -> ctypes.CDLL | None:
+    """Return a kernel for a type of numbers, or None where it cannot be compiled or does not work.
+
+    It is compiled in a few seconds, once for each machine. The module `prover` has a function `prove` that holds a
+    library against torch; `purpose` says in messages what the kernel computes.
+    """
+    compiler = _compiler()
+    if compiler is None:
+        log.info("no C compiler: %s are torch's own", purpose)
+        return None
+    try:
+        return _loaded(compiler, source, dtype, prover)
+    except (OSError, subprocess.SubprocessError) as error:
+        log.warning(
+            *("the kernel for %s could not be compiled, torch's own are used: %s%s", purpose, error),
+            _told(error),
+        )
+        return None
+
+
+def _compiler() -> list[str] | None:
+    """Return the words of the compiler's command; $CC may hold options too, as in "gcc -m64"."""
+    chosen = shlex.split(os.environ.get("CC", ""))
+    if chosen:
+        return chosen
+    found = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    return None if found is None else [found]
+
+
+def _told(error: Exception) -> str:
+    """Return the last line that a failed program wrote."""
+    lines = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip().splitlines()
+    return f" ({lines[-1]})" if lines else ""
+
+
+def _loaded(compiler: list[str], source: Path, dtype: torch.dtype, prover: str) -> ctypes.CDLL:
+    """Load the kernel from the cache, or compile, prove, load and keep it."""
+    flags = (*_FLAGS, *_NUMBERS[dtype])
+    version = subprocess.run([*compiler, "--version"], capture_output=True, check=True, timeout=_VERSION_S)
+    about = [source.read_bytes(), version.stdout, *(word.encode() for word in (*compiler, *flags))]
+    about += [platform.machine().encode(), _processor().encode()]
+    name = f"{source.stem}-" + hashlib.sha256(b"\n".join(about)).hexdigest()[:16]
+    cache_folder = _cache_folder()
+    kept = None if cache_folder is None else _kept(cache_folder, name)
+    if kept is not None:
+        return ctypes.CDLL(str(kept))
+    # What is loaded stays in memory when its file is removed, so that nothing is left where no cache can be written.
+    with tempfile.TemporaryDirectory(prefix="fdsim-", ignore_cleanup_errors=True) as scratch:
+        fresh = Path(scratch) / f"{name}.so"
+        command = [*compiler, *flags, str(source), "-o", str(fresh), "-lm"]
+        subprocess.run(command, check=True, capture_output=True, timeout=_COMPILE_S)
+        _prove(fresh, dtype, prover)
+        library = ctypes.CDLL(str(fresh))
+        if cache_folder is not None:
+            with suppress(OSError), UnfinishedFile(cache_folder / f"{name}-{_sum(fresh)}.so") as waiting:
+                shutil.copyfile(fresh, waiting)
+    return library
+
+
+def _cache_folder() -> Path | None:
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fdsim"
+    except RuntimeError:  # nobody's home
+        return None
+
+
+def _kept(folder: Path, name: str) -> Path | None:
+    """Return the library in the cache whose bytes have the checksum in its name; damaged ones are removed."""
+    for path in sorted(folder.glob(f"{name}-*.so")):
+        with suppress(OSError):
+            if path.stem == f"{name}-{_sum(path)}":
+                return path
+            log.warning("%s is damaged, and compiled again", path)
+            path.unlink()
+    return None
+
+
+def _sum(path: Path) -> str:
+    """Return a checksum of a file. To load a damaged library would end the process, without a word."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:32]
+
+
+def _prove(library: Path, dtype: torch.dtype, prover: str) -> None:
+    """Try a fresh kernel in a process of its own: an instruction that this processor lacks ends that one, not ours."""
+    here = str(Path(__file__).resolve().parents[2])
+    code = f"from {prover} import prove; prove({str(library)!r}, {str(dtype).removeprefix('torch.')!r})"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*filter(None, sys.path), here])}
+    subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        check=True,
+        capture_output=True,
+        timeout=_COMPILE_S,
+        env=environment,
+    )
+
+
+def _processor() -> str:
+    """Name the processor: the kernel is compiled for exactly this one."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
