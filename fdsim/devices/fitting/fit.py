@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from fdsim.catalogue import merge
+from fdsim.devices.config.profiles import profile as look_up
 from fdsim.devices.fitting.calibrate import OnTurn, Plan, calibrate, moments, simulated
 from fdsim.devices.fitting.estimate import check_phones, first_estimate, halves
 from fdsim.devices.fitting.goodness import Row, goodness
@@ -87,7 +90,8 @@ def fit(
     """Fit a profile to half of the phones and report on the other half; `place` is the file, for errors.
 
     With `all_phones` it is fitted to all, and the report is on the same phones: for a profile to keep, once halves have
-    shown that the fit is good on phones it has not seen.
+    shown that the fit is good on phones it has not seen. Where devices of `like` live in many time zones, so do those of the
+    logs, and when owners plug in is taken from `like`.
     """
     check_phones(phones, place)
     every = list(range(len(phones)))
@@ -99,9 +103,13 @@ def fit(
         start["connectivity"] = {"kind": "always_on"}
     else:
         start["connectivity"] = dict(_PLACES)
-    start = merge(start, first_estimate(mine))
+    by_hour = _hours_of(like) if available else None
+    start = merge(start, first_estimate(mine, own_hours=by_hour is None))
     usage = start["usage"]
-    usage["plug_in_per_hour"] = [round(rate * _NEEDY, 3) for rate in usage["plug_in_per_hour"]]
+    rates = np.array(usage["plug_in_per_hour"]) * _NEEDY
+    if by_hour is not None:
+        rates *= by_hour / by_hour.mean()
+    usage["plug_in_per_hour"] = [round(float(rate), 3) for rate in rates]
     if "left_on_frac" in usage:
         usage["left_on_frac"] = min(0.05, usage["left_on_frac"] * _LEFT_ON_CUT)
     records = [record(phone) for phone in mine]
@@ -111,6 +119,14 @@ def fit(
     tested = [record(phones[i]) for i in test]
     rows, fleets = compare(profile, tested, available=available, seed=seed, devices=plan.devices)
     return Fit(profile, rows, len(mine), tested, fleets[0])
+
+
+def _hours_of(like: str) -> np.ndarray | None:
+    """[24] how often owners in many time zones plug in by their own hours; None for those of one zone, whose logs tell it."""
+    fields = look_up(like)
+    if not fields.get("habits", {}).get("zone_spread_h"):
+        return None
+    return np.array(fields["usage"].get("plug_in_per_hour", [1.0] * 24))
 
 
 def _base(phones: Sequence[Observed]) -> Table:
