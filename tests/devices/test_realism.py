@@ -11,10 +11,13 @@ from fdsim.devices.config.fleet import DeviceGroup
 from fdsim.devices.config.server import Eligibility
 from fdsim.devices.engine.eligible import availability
 from fdsim.devices.fitting.fit import compare, fit
+from fdsim.devices.fitting.fleet_log import fleet_log
 from fdsim.devices.fitting.statistics import record
 from fdsim.rng import stream
 from fdsim.trace.availability import Observed
+from fdsim.trace.importers.fedscale import read_fedscale
 from fdsim.trace.importers.flash import read_flash
+from fdsim.trace.intervals import on_at
 from fdsim.trace.sessions import session_stats
 
 STRICT = Eligibility(requires_charging=True, requires_unmetered=True, requires_idle=True)
@@ -64,6 +67,18 @@ def test_a_fit_to_half_of_the_phones_is_good_on_the_other_half(flash: list[Obser
     assert len(bad) <= 0.1 * len(rows), bad
 
 
+def test_flash2020_begins_as_it_goes_on() -> None:
+    """Phones are met in the middle of their lives: the first day is like the third, in shares of idle and of Wi-Fi."""
+    logs = fleet_log(DeviceGroup.model_validate({"profile": "flash2020", "count": 400}), 8, days=3)
+    times_s = np.arange(0.0, 6 * 3600.0, 1200.0)
+    for state in ("idle", "wifi"):
+        first, third = (
+            np.mean([on_at(log.during(state), times_s + day * 86_400.0).mean() for log in logs])
+            for day in (0, 2)
+        )
+        assert first == pytest.approx(third, abs=0.06), state
+
+
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_us_nightly_loses_as_many_as_production_and_swings_fourfold(seed: int) -> None:
     """Of those who start, 6–10 % are lost within rounds of 120–180 s; 3–5 times as many are eligible at night."""
@@ -77,6 +92,16 @@ def test_fedscale_devices_charge_a_sixth_of_the_time() -> None:
     fleet = (DeviceGroup.model_validate({"profile": "fedscale", "count": 150}),)
     charging = Eligibility(requires_charging=True, requires_unmetered=False)
     assert session_stats(availability(fleet, charging, 1, days=5)).mean_frac == pytest.approx(0.17, abs=0.03)
+
+
+def test_fedscale_has_the_statistics_of_the_devices(shared: Path) -> None:
+    """The preset is what `fdsim fleet fit --all-phones` made of these devices, with other seeds."""
+    path = shared / "traces" / "fedscale_mobiperf_availability_150dev.json"
+    if not path.is_file():
+        pytest.skip("FedScale's availability is not among the shared files")
+    real = [record(device) for device in read_fedscale(path)]
+    rows, _ = compare({"profile": "fedscale"}, real, available=True, devices=300, seeds=(1, 2))
+    assert [f"{row.statistic}: {row.simulated:.3g} for {row.real:.3g}" for row in rows if not row.good] == []
 
 
 def test_fedscale_devices_are_of_two_kinds() -> None:

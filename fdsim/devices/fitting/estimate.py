@@ -18,7 +18,7 @@ from fdsim.devices.fitting.statistics import FLAP_S, record, statistics
 from fdsim.devices.models.spells import DAY_S, HOUR_S, PART_OF_HOUR
 from fdsim.errors import TraceError
 from fdsim.trace.availability import Observed
-from fdsim.trace.intervals import complement, joined, on_at
+from fdsim.trace.intervals import complement, joined, on_at, total_s
 
 #: How often phones are drawn again to find how much a statistic varies by chance.
 _RESAMPLES = 60
@@ -74,11 +74,15 @@ def _spread_of(values: Sequence[float]) -> float:
     return float(np.std(known)) if known else 0.0
 
 
-def first_estimate(phones: Sequence[Observed]) -> Table:
-    """Return the tables of a device group as far as logs tell them directly."""
+def first_estimate(phones: Sequence[Observed], *, own_hours: bool = True) -> Table:
+    """Return the tables of a device group as far as logs tell them directly.
+
+    Without `own_hours` the clock of the logs is not that of the phones' owners, who live in many time zones: what is
+    estimated by hour is then the same for all hours.
+    """
     if all("available" in p.states for p in phones):
-        lost = loose_plug([p.states["available"] for p in phones])
-        return {"usage": {**_charging(phones, "available"), **lost}}
+        usage = {**_charging(phones, "available"), **loose_plug([p.states["available"] for p in phones])}
+        return {"usage": usage if own_hours else {**usage, **_at_all_hours(phones, usage)}}
     usage = {**_charging(phones, "charging"), **_screen(phones)}
     return {"usage": usage, "connectivity": _wifi(phones), **_energy(phones)}
 
@@ -262,6 +266,21 @@ def _charging(phones: Sequence[Observed], state: str) -> Table:
         "nightly_frac": frac,
         "nightly_keep_frac": keep,
         **(_need(phones, charges) if state == "charging" else {}),
+    }
+
+
+def _at_all_hours(phones: Sequence[Observed], usage: Table) -> Table:
+    """Return what depends on the hour in the estimates of a charger, as means over all hours."""
+    charges = [joined(p.states["available"], gap_s=FLAP_S) for p in phones]
+    hours = sum(p.span_s - total_s(c) for p, c in zip(phones, charges, strict=True)) / HOUR_S
+    rate = sum(map(len, charges)) / hours
+    lengths = usage["charge"]
+    # Nobody can tell whose nights are when: the habit starts from what most fits end with.
+    return {
+        "plug_in_per_hour": [round(rate, 4)] * 24,
+        "charge": {key: round(float(np.mean(values)), 2) for key, values in lengths.items()},
+        "nightly_frac": 0.2,
+        "nightly_keep_frac": 0.7,
     }
 
 

@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from fdsim.catalogue import merge
+from fdsim.devices.config.profiles import profile as look_up
 from fdsim.devices.fitting.calibrate import OnTurn, Plan, calibrate, knobs_for, moments, simulated
 from fdsim.devices.fitting.estimate import first_estimate, halves
 from fdsim.devices.fitting.goodness import Row, goodness
@@ -91,7 +94,8 @@ def fit(
     """Fit a profile to half of the phones and report on the other half; `place` is the file, for errors.
 
     With `all_phones` it is fitted to all, and the report is on the same phones: for a profile to keep, once halves have
-    shown that the fit is good on phones it has not seen.
+    shown that the fit is good on phones it has not seen. Where devices of `like` live in many time zones, so do those of the
+    logs, and when owners plug in is taken from `like`.
     """
     check_phones(phones, place)
     every = list(range(len(phones)))
@@ -105,13 +109,17 @@ def fit(
         start["connectivity"] = {"kind": "always_on"}
     else:
         start["connectivity"] = dict(_PLACES)
+    by_hour = _hours_of(like) if available else None
     try:
-        estimated = first_estimate(mine)
+        estimated = first_estimate(mine, own_hours=by_hour is None)
     except TraceError as error:
         raise TraceError(f"{place}, {error.place}", error.problem, error.remedy) from None
     start = merge(start, estimated)
     usage = start["usage"]
-    usage["plug_in_per_hour"] = [round(rate * _NEEDY, 3) for rate in usage["plug_in_per_hour"]]
+    rates = np.array(usage["plug_in_per_hour"]) * _NEEDY
+    if by_hour is not None:
+        rates *= by_hour / by_hour.mean()
+    usage["plug_in_per_hour"] = [round(float(rate), 3) for rate in rates]
     if "left_on_frac" in usage:
         usage["left_on_frac"] = min(0.05, usage["left_on_frac"] * _LEFT_ON_CUT)
     records = [record(phone) for phone in mine]
@@ -137,6 +145,14 @@ def _moved(target: Mapping[str, float], *, available: bool) -> set[str]:
     """Return the dotted keys, at most two words of each, that a calibration moves."""
     knobs = knobs_for(target, available=available)
     return {".".join(key.split(".")[:2]) for knob in knobs for key in knob.keys}
+
+
+def _hours_of(like: str) -> np.ndarray | None:
+    """[24] how often owners in many time zones plug in by their own hours; None for those of one zone, whose logs tell it."""
+    fields = look_up(like)
+    if not fields.get("habits", {}).get("zone_spread_h"):
+        return None
+    return np.array(fields["usage"].get("plug_in_per_hour", [1.0] * 24))
 
 
 def _base(phones: Sequence[Observed]) -> Table:

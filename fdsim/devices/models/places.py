@@ -19,7 +19,7 @@ from fdsim.devices.models.connectivity import (
     offline,
 )
 from fdsim.devices.models.habits import Phone
-from fdsim.devices.models.spells import Lengths, normals, part_of_day
+from fdsim.devices.models.spells import DAY_S, Lengths, Switch, normals, part_of_day
 from fdsim.errors import RunError
 from fdsim.trace import Network
 
@@ -79,6 +79,10 @@ class Places(Connectivity):
         effects = {"home": self.home_effect, "work": self.work_effect, "way": self.way_effect}
         on_ln, off_ln, t_s, first = self.wifi_on.ln, self.wifi_off.ln, 0.0, True
         now, is_on, left_s, in_gap = owner.at(0.0), False, 0.0, Network.none
+        if self.roam_frac > 0.0:
+            first, (is_on, left_s) = False, self._at_start(rng, tilt + effects[now.place])
+            if not is_on or without_wifi:
+                in_gap = Network.cellular if rng.random() < cellular_frac else Network.none
         while True:
             stretch = (tilt + effects[now.place]) / 2
             if left_s <= 0.0 and not (first or is_on) and self._waits(rng, phone):
@@ -113,6 +117,20 @@ class Places(Connectivity):
                 place, now = now.place, owner.at(t_s)
                 if now.place != place and rng.random() >= self.roam_frac:
                     first, left_s = True, 0.0
+
+    def _at_start(self, rng: np.random.Generator, ln_odds: float) -> Switch:
+        """Draw whether a device is on Wi-Fi at midnight of day 0, and for how much longer.
+
+        Where the network stays on many changes of place, it is that of any time of the day before, and not as the odds of the
+        night alone have it; a spell that has lasted for more than a day has met a change of place that ended it.
+        """
+        on_s = self.wifi_on.mean_within_day_s(ln_odds / 2)
+        off_s = self.wifi_off.mean_within_day_s(-ln_odds / 2)
+        is_on = bool(rng.random() < on_s / (on_s + off_s))
+        mean, sd = (self.wifi_on if is_on else self.wifi_off).ln[0]
+        mean += ln_odds / 2 if is_on else -ln_odds / 2
+        longest_s = math.exp(mean + sd * sd + sd * float(rng.standard_normal()))
+        return Switch(is_on, float(1.0 - rng.random()) * min(DAY_S, longest_s))
 
     def _waits(self, rng: np.random.Generator, phone: Phone) -> bool:
         """Draw whether a gap that is over goes on, since nobody is at the screen to turn Wi-Fi on."""

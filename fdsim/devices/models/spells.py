@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import cached_property
+from statistics import NormalDist
 from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -19,6 +20,8 @@ HOUR_S = 3_600.0
 PART_OF_HOUR = (0,) * 6 + (1,) * 6 + (2,) * 6 + (3,) * 5 + (0,)
 PARTS = ("night", "morning", "afternoon", "evening")
 
+_HOURS = tuple(PART_OF_HOUR.count(part) for part in range(4))
+_STANDARD = NormalDist()
 _PART_END_S = tuple(next(end for end in (6, 12, 18, 23, 24) if end > hour) * HOUR_S for hour in range(24))
 
 #: Random numbers are drawn this many at a time: one call of numpy costs as much as thirty numbers.
@@ -65,6 +68,24 @@ class Lengths(Table):
     def mean_s(self, part: int = 0) -> float:
         """Return the mean length of a spell that starts in a part of the day."""
         return self.median_s[part] * math.exp(self.ln_sd[part] ** 2 / 2)
+
+    def mean_within_day_s(self, stretch: float = 0.0) -> float:
+        """Return the mean length over all parts of the day of spells that are exp(`stretch`) times as long, cut after a day."""
+        return (
+            sum(
+                hours * _mean_up_to(DAY_S, m + stretch, sd)
+                for hours, (m, sd) in zip(_HOURS, self.ln, strict=True)
+            )
+            / 24
+        )
+
+
+def _mean_up_to(most: float, mean: float, sd: float) -> float:
+    """Mean of min(L, most) for a lognormal L: that of L below `most`, and `most` for the rest."""
+    if sd == 0.0:
+        return min(most, math.exp(mean))
+    z = (math.log(most) - mean) / sd
+    return math.exp(mean + sd * sd / 2) * _STANDARD.cdf(z - sd) + most * (1.0 - _STANDARD.cdf(z))
 
 
 def normals(rng: np.random.Generator) -> Iterator[float]:

@@ -169,6 +169,11 @@ class HabitUsage(Usage):
             chance *= self.idle_plug_frac
         return chance if home else chance * self.out_plug_frac
 
+    def _left_on_share(self, used_s: float) -> float:
+        """Return the share of the time with the screen on in which it was left on; `used_s` is the mean of other sessions."""
+        left_s = self.left_on_frac * self.left_on.mean_s()
+        return left_s / (left_s + (1 - self.left_on_frac) * used_s)
+
     def screen(self, rng: np.random.Generator, phone: Phone) -> Iterator[Switch]:
         """Yield the screen's spells; one is drawn anew whenever the charger goes in or out."""
         owner = phone.owner
@@ -185,8 +190,14 @@ class HabitUsage(Usage):
         (on_mean, on_sd), (off_mean, off_sd) = on_ln[0], off_ln[0]
         off_mean += asleep_ln
         on_share = 1 / (1 + exp(off_mean + off_sd**2 / 2 - on_mean - on_sd**2 / 2 - 2 * stretch))
-        is_on, plugged, length_s = bool(rng.random() < on_share), phone.on_charger, 0.0
+        left_share = self._left_on_share(exp(on_mean + longer_on + on_sd**2 / 2))
+        # Screens that were left on are on for hours: at any moment there are more of them than their share of sessions.
+        on_share /= 1 - left_share * (1 - on_share)
+        luck = float(rng.random())
+        is_on, plugged, length_s = luck < on_share, phone.on_charger, 0.0
         mean, sd = (on_mean + longer_on, on_sd) if is_on else (off_mean + longer_off, off_sd)
+        if luck < on_share * left_share:
+            mean, sd = left_ln[0]
         length_s = float(1.0 - rng.random()) * exp(mean + sd * sd + sd * float(rng.standard_normal()))
         yield Switch(is_on, length_s)
         t_s, part, part_until_s, asleep, asleep_until_s = length_s, 0, -math.inf, False, -math.inf

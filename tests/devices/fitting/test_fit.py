@@ -160,6 +160,20 @@ def test_the_loose_plug_of_a_fleet_is_found_again() -> None:
     assert found["lost_median_s"] == pytest.approx(10.0, rel=0.15)
 
 
+def test_hours_of_devices_in_many_time_zones_are_those_of_like() -> None:
+    """The clock of their logs is nobody's own: how often they plug in is fitted, when they do is not."""
+    group = DeviceGroup.model_validate({"profile": "fedscale", "count": 20})
+    logs = [as_available(log) for log in fleet_log(group, 7, days=4)]
+    plan = Plan(devices=10, turns=1)
+    by_hour = [
+        np.array(fit(logs, "here", like=like, plan=plan).profile["usage"]["plug_in_per_hour"])
+        for like in ("fedscale", "midrange_phone")
+    ]
+    shape = np.array(profile("fedscale")["usage"]["plug_in_per_hour"])
+    assert by_hour[0] / by_hour[0].mean() == pytest.approx(shape / shape.mean(), rel=0.02)
+    assert np.std(by_hour[1] / by_hour[1].mean() - shape / shape.mean()) > 0.1
+
+
 def test_a_fit_to_all_phones_reports_on_the_same(tmp_path: Path) -> None:
     logs = fleet_log(DeviceGroup.model_validate({"profile": "flash2020", "count": 12}), 5, days=2)
     found = fit(logs, "here", plan=Plan(devices=10, turns=1), all_phones=True)

@@ -129,6 +129,16 @@ def test_a_charger_in_pieces_is_the_charger_of_the_same_owner() -> None:
     assert nights[:-1, 1] / HOUR_S == pytest.approx(24.0 * np.arange(len(nights) - 1) + 7.0)
 
 
+def test_the_mean_of_spells_that_are_cut_after_a_day() -> None:
+    lengths = Lengths(median_s=(600.0, 50_000.0, 600.0, 600.0), ln_sd=(3.0, 1.0, 0.0, 1.0))
+    draws = stream(10).standard_normal(200_000)
+    parts = [
+        np.minimum(DAY_S, np.exp(mean + 0.5 + sd * draws)).mean() * hours
+        for (mean, sd), hours in zip(lengths.ln, (7, 6, 6, 5), strict=True)
+    ]
+    assert lengths.mean_within_day_s(0.5) == pytest.approx(sum(parts) / 24, rel=0.01)
+
+
 def test_plugging_in_lights_the_screen_for_a_glance_and_unplugging_for_use() -> None:
     usage = HabitUsage(glance_s=15.0)
     phone = StillPhone()
