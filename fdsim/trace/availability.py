@@ -266,5 +266,5 @@ def _devices(table: pa.Table, path: Path) -> list[Observed]:
 
 
 def _column(table: pa.Table, name: str) -> np.ndarray:
-    # Not to_numpy, which brings pandas along: a third of the time in which a scenario with a log is validated.
+    # Not to_numpy, which brings pandas along, a fifth of the time in which a scenario with a log is validated.
     return np.from_dlpack(table[name].combine_chunks())
