@@ -88,7 +88,7 @@ def test_growth_is_that_of_a_repeats_own_rounds(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_memories_of_three_sizes_are_what_max_memory_gb_allows() -> None:
     """Two of five clusters go offline: whoever remembers them loses less."""
-    found = script.memories_of("two of five clusters offline from 10 to 20 h", 1, ["rounds=30"])
+    found = script.memories_of("two of five clusters offline from 10 to 20 h", 1)
     accuracy = found.set_index("strategy")["mean_accuracy"]
     assert set(accuracy.index) == {"full", "dropout", *script.MEMORIES}
     assert accuracy["each"] != accuracy["circles"]
