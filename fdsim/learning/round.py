@@ -57,7 +57,7 @@ def _torch_threads(count: int) -> Iterator[None]:
     """Let torch use so many threads of a CPU.
 
     Beside workers that train on all cores it should be one: an operator that is divided waits, at full speed, for
-    the part whose core is taken, and takes the time from the worker. Rounds of two local steps were a fifth longer.
+    the part whose core is taken, and takes the time from the worker.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(count)
