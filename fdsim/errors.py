@@ -61,6 +61,10 @@ class RunFolderWarning(UserWarning):
     """A run folder is not as its run left it."""
 
 
+class ScenarioWarning(UserWarning):
+    """A scenario can be run, but something in it can hardly be meant."""
+
+
 class RunError(FdsimError):
     """The run could not continue."""
 

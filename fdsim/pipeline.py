@@ -6,6 +6,7 @@ run_scenario(load_scenario("scenarios/quickstart.toml"), Path("runs/quickstart")
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -15,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import fdsim
 from fdsim.data.memory import machine_bytes
-from fdsim.errors import NumericalError, ScenarioError
-from fdsim.prepare import Prepared, prepare, refuse_impossible
+from fdsim.errors import NumericalError, ScenarioError, ScenarioWarning
+from fdsim.prepare import Prepared, doubts, prepare, refuse_impossible
 from fdsim.scenario import Scenario
 from fdsim.telemetry.callback import Callback, Callbacks
 from fdsim.telemetry.folder import RunFolder
@@ -162,6 +163,9 @@ def run_scenario(
     began_s = time.perf_counter()
     prepared = prepare(scenario)
     refuse_impossible(prepared, machine_bytes())
+    doubted = doubts(scenario)
+    for doubt in doubted:
+        warnings.warn(doubt, ScenarioWarning, stacklevel=2)
     opened = (
         RunFolder.resume(out, scenario)
         if choices.resume
@@ -170,6 +174,8 @@ def run_scenario(
     own = [TensorBoard()] if scenario.telemetry.tensorboard else []
     told = Callbacks([*own, *callbacks])
     with opened as folder, told.during(scenario, out):
+        if doubted:
+            folder.manifest.update(warnings=doubted)
         trace = open_trace(folder.trace_path) if folder.trace_path.exists() else None
         if trace is None or trace.made_by != prepared.trace_key:
             trace = simulate_trace(

@@ -155,6 +155,44 @@ def refuse_impossible(prepared: Prepared, memory_bytes: float) -> None:
     )
 
 
+def doubts(scenario: Scenario) -> list[str]:
+    """Return what is allowed in a scenario but can hardly be meant."""
+    if not scenario.fleet:
+        return []
+    server = scenario.server
+    target = server.selection.target_of(scenario.clients)
+    wanted = math.ceil(server.over_selection * target - 1e-9)
+    found = []
+    if wanted > scenario.clients and server.over_selection > 1:
+        found.append(
+            f"server.over_selection: {server.over_selection:g} × {target} asks for {wanted} clients, "
+            f"there are {scenario.clients}; every round selects all of them"
+        )
+    return found + _repeated_logs(scenario)
+
+
+def _repeated_logs(scenario: Scenario) -> list[str]:
+    """Return a sentence for each file of which devices replay logs that end before the run does."""
+    used: dict[str, set[int]] = {}
+    first = 0
+    for group in scenario.fleet:
+        clients = range(first, first + group.count)
+        first += group.count
+        for part in (group.connectivity, group.usage, group.battery):
+            if part.kind == "replay":
+                from fdsim.devices.models.replay import ReplayBattery, ReplayLink, ReplayUsage, rows_used
+
+                if isinstance(part, ReplayLink | ReplayUsage | ReplayBattery):
+                    used.setdefault(part.path, set()).update(rows_used(part, clients, scenario.seed))
+    if not used:
+        return []
+    from fdsim.devices.models.replay import repeated_logs
+
+    until_s = scenario.server.start_hour * 3600.0 + scenario.rounds * scenario.server.round_interval_s
+    told = [repeated_logs(path, rows, until_s) for path, rows in sorted(used.items())]
+    return [sentence for sentence in told if sentence]
+
+
 def planned_federation(prepared: Prepared) -> Federation:
     """Describe the federation to strategies that check it before anything runs."""
     scenario = prepared.scenario

@@ -295,7 +295,7 @@ class _Quadratics:
     def evaluate(self, params: torch.Tensor) -> Any:
         from fdsim.learning.trainer import Evaluation
 
-        return Evaluation(0.0, 0.0, np.zeros(_CIRCLES), np.zeros(_CLIENTS))
+        return Evaluation(0.0, 0.0, np.zeros(_CIRCLES), np.zeros((_CLIENTS, _CIRCLES)))
 
     def named(self, params: torch.Tensor) -> dict[str, torch.Tensor]:
         return {"params": params}

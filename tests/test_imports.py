@@ -161,6 +161,7 @@ NOT_NAMED = {"fdsim.cli.run", "fdsim.studies", "fdsim.devices.models.replay", "f
         (["list", "keys"], HEAVY),
         (["list", "columns"], HEAVY - {"pyarrow"}),
         (["validate", "scenarios/quickstart.toml"], {*HEAVY - {"sklearn"}, *NOT_NAMED}),
+        (["validate", "scenarios/flash_phones.toml"], {*HEAVY - {"sklearn", "pyarrow"}, "pyarrow.compute"}),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else "",
 )

@@ -17,8 +17,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from fdsim.bench.engine import EngineWorkload, PlainLoop, Timing, examples_for, shards, torch_threads
+from fdsim.bench.engine import (
+    EngineWorkload,
+    PlainLoop,
+    Timing,
+    best_s,
+    engine_for,
+    examples_for,
+    one_round,
+    shards,
+    torch_threads,
+)
 from fdsim.errors import RunError, ScenarioError
+from fdsim.learning.cohort.cohort import CohortTrainer
+from fdsim.learning.config.acceleration import Acceleration
 from fdsim.learning.local.samples import scaled
 
 
@@ -32,10 +44,32 @@ class PeerTiming:
     """The fastest of the rounds after the first."""
 
     @classmethod
-    def between(cls, times_s: Sequence[float]) -> PeerTiming:
-        """Derive it from the start of the first round and the end of each of at least two."""
-        first_s, *later_s = np.diff(times_s).tolist()
+    def of(cls, rounds_s: Sequence[float]) -> PeerTiming:
+        """Derive it from the times of at least two rounds."""
+        first_s, *later_s = rounds_s
         return cls(first_s, min(later_s))
+
+
+def _nothing() -> None:
+    return
+
+
+class _Laps:
+    """Times a peer's rounds; what is done between two of them does not count."""
+
+    def __init__(self, between: Callable[[], object]) -> None:
+        self.between, self.rounds_s = between, list[float]()
+        self.start()
+
+    def start(self) -> None:
+        """Begin a round."""
+        self._began_s = time.perf_counter()
+
+    def end(self) -> None:
+        """End a round, do what comes between, and begin the next."""
+        self.rounds_s.append(time.perf_counter() - self._began_s)
+        self.between()
+        self.start()
 
 
 def _missing(name: str, error: ImportError) -> ScenarioError:
@@ -52,6 +86,7 @@ class PeerResult:
     threads: int = 0
     """At how many threads it was fastest."""
     engine_s: float = 0.0
+    """The engine's fastest of as many rounds, each after one of the peer's."""
     missing: str = ""
 
     @property
@@ -72,6 +107,7 @@ class PeerResult:
 
 def peer_results(
     timings: Sequence[Timing],
+    acceleration: Acceleration,
     *,
     rounds: int,
     flower_workers: int = 2,
@@ -79,41 +115,54 @@ def peer_results(
 ) -> Iterator[PeerResult]:
     """Time each peer on the engine's workloads, at each number of threads that suited the plain loop; the best counts.
 
-    For Flower, more than one thread means one worker that has them all.
+    The engine trains a round after each of the peer's, so that a slow time of the machine is one for both. For Flower,
+    more than one thread means one worker that has them all.
     """
-    peers: tuple[tuple[str, str, Callable[[EngineWorkload, int], PeerTiming]], ...] = (
-        ("pfl", "pfl-research {}", lambda workload, threads: _pfl_with(workload, rounds, threads)),
-        (
-            "flwr",
-            f"Flower {{}} on {flower_workers} Ray workers",
-            lambda workload, threads: time_flower(
-                workload, rounds=rounds, workers=flower_workers if threads == 1 else 1, threads=threads
-            ),
-        ),
+
+    def pfl(workload: EngineWorkload, threads: int, between: Callable[[], None]) -> PeerTiming:
+        with torch_threads(threads):
+            return time_pfl(workload, rounds=rounds, between=between)
+
+    def flower(workload: EngineWorkload, threads: int, between: Callable[[], None]) -> PeerTiming:
+        workers = flower_workers if threads == 1 else 1
+        return time_flower(workload, rounds=rounds, workers=workers, threads=threads, between=between)
+
+    peers: tuple[tuple[str, str, Callable[[EngineWorkload, int, Callable[[], None]], PeerTiming]], ...] = (
+        ("pfl", "pfl-research {}", pfl),
+        ("flwr", f"Flower {{}} on {flower_workers} Ray workers", flower),
     )
     for package, label, time_peer in peers:
         try:
             for timing in timings:
-                found: dict[int, PeerTiming] = {}
+                workload, found = timing.workload, dict[int, tuple[PeerTiming, float]]()
+                engine = engine_for(workload, acceleration)
+                one_round(engine, workload.clients)
                 # Flower's workers have one core each, whatever suits a single loop.
                 for threads in sorted({1, *timing.threads}):
-                    progress(f"{timing.workload.name}: {package}, threads: {threads}")
-                    found[threads] = time_peer(timing.workload, threads)
-                best = min(found, key=lambda threads: found[threads].round_s)
-                yield PeerResult(
-                    label.format(version(package)), timing.workload.name, found[best], best, timing.engine_s
-                )
+                    progress(f"{workload.name}: {package}, threads: {threads}")
+                    engine_s: list[float] = []
+                    peer = time_peer(
+                        workload,
+                        threads,
+                        functools.partial(_engine_lap, engine, workload, engine_s),
+                    )
+                    # The engine's after the peer's first round, which does not count, does not either.
+                    found[threads] = peer, min(engine_s[1:])
+                best = min(found, key=lambda threads: found[threads][0].round_s)
+                peer, beside_s = found[best]
+                yield PeerResult(label.format(version(package)), workload.name, peer, best, beside_s)
         except ScenarioError as error:
             yield PeerResult(package, missing=str(error))
 
 
-def _pfl_with(workload: EngineWorkload, rounds: int, threads: int) -> PeerTiming:
-    with torch_threads(threads):
-        return time_pfl(workload, rounds=rounds)
+def _engine_lap(engine: CohortTrainer, workload: EngineWorkload, times_s: list[float]) -> None:
+    times_s.append(best_s(lambda: one_round(engine, workload.clients), 1))
 
 
-def time_pfl(workload: EngineWorkload, *, rounds: int) -> PeerTiming:
-    """Time rounds of a workload in pfl-research, all clients in the cohort."""
+def time_pfl(
+    workload: EngineWorkload, *, rounds: int, between: Callable[[], object] = _nothing
+) -> PeerTiming:
+    """Time rounds of a workload in pfl-research, all clients in the cohort, with something done between them."""
     try:
         from pfl.aggregate.simulate import SimulatedBackend
         from pfl.algorithm.base import NNAlgorithmParams
@@ -128,19 +177,16 @@ def time_pfl(workload: EngineWorkload, *, rounds: int) -> PeerTiming:
     class Watch(TrainingProcessCallback):  # type: ignore[misc, unused-ignore]
         """Notes when each round ends."""
 
-        def __init__(self) -> None:
-            self.times_s: list[float] = [time.perf_counter()]
-
         def after_central_iteration(
             self, aggregate_metrics: Any, model: Any, *, central_iteration: int
         ) -> tuple[bool, Any]:
-            self.times_s.append(time.perf_counter())
+            laps.end()
             return False, Metrics()
 
     module = _pfl_module(workload)
     model = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0))
     data = _pfl_data(workload)
-    training, watch = workload.training, Watch()
+    training, laps = workload.training, _Laps(between)
     # It prints every round's metrics.
     with contextlib.redirect_stdout(io.StringIO()):
         FederatedAveraging().run(
@@ -158,9 +204,9 @@ def time_pfl(workload: EngineWorkload, *, rounds: int) -> PeerTiming:
                 local_learning_rate=training.learning_rate,
             ),
             NNEvalHyperParams(local_batch_size=training.batch_size),
-            callbacks=[watch],
+            callbacks=[Watch()],
         )
-    return PeerTiming.between(watch.times_s)
+    return PeerTiming.of(laps.rounds_s)
 
 
 def _pfl_module(workload: EngineWorkload) -> torch.nn.Module:
@@ -203,21 +249,36 @@ def _pfl_data(workload: EngineWorkload) -> Any:
 class FlowerRun:
     """A workload run in Flower."""
 
-    times_s: list[float]
-    """When the first round began and each round ended."""
+    rounds_s: list[float]
+    """How long each round took."""
     steps: list[int]
     """Batches trained in each round, over all clients."""
     state: dict[str, torch.Tensor]
     """The model after the last round."""
 
 
-def time_flower(workload: EngineWorkload, *, rounds: int, workers: int = 2, threads: int = 1) -> PeerTiming:
+def time_flower(
+    workload: EngineWorkload,
+    *,
+    rounds: int,
+    workers: int = 2,
+    threads: int = 1,
+    between: Callable[[], object] = _nothing,
+) -> PeerTiming:
     """Time rounds of a workload in Flower's simulation engine on Ray, all clients in the cohort."""
-    return PeerTiming.between(run_flower(workload, rounds=rounds, workers=workers, threads=threads).times_s)
+    run = run_flower(workload, rounds=rounds, workers=workers, threads=threads, between=between)
+    return PeerTiming.of(run.rounds_s)
 
 
-def run_flower(workload: EngineWorkload, *, rounds: int, workers: int = 2, threads: int = 1) -> FlowerRun:
-    """Run rounds of a workload in Flower, on `workers` workers of `threads` cores each.
+def run_flower(
+    workload: EngineWorkload,
+    *,
+    rounds: int,
+    workers: int = 2,
+    threads: int = 1,
+    between: Callable[[], object] = _nothing,
+) -> FlowerRun:
+    """Run rounds of a workload in Flower, on `workers` workers of `threads` cores each, with something done between them.
 
     The first round begins when the server is ready and includes the start of Ray and its workers.
     """
@@ -232,7 +293,7 @@ def run_flower(workload: EngineWorkload, *, rounds: int, workers: int = 2, threa
         except ImportError as error:
             raise _missing("flwr", error) from None
 
-        times_s: list[float] = []
+        laps = _Laps(between)
         steps: list[int] = []
         latest: list[Any] = []
 
@@ -250,7 +311,10 @@ def run_flower(workload: EngineWorkload, *, rounds: int, workers: int = 2, threa
                 return super().aggregate_train(server_round, replies)
 
         def note(server_round: int, arrays: Any) -> None:
-            times_s.append(time.perf_counter())
+            if server_round == 0:
+                laps.start()
+            else:
+                laps.end()
             latest[:] = [arrays]
 
         server, client = ServerApp(), ClientApp()
@@ -279,7 +343,7 @@ def run_flower(workload: EngineWorkload, *, rounds: int, workers: int = 2, threa
                 },
             },
         )
-    return FlowerRun(times_s, steps, dict(latest[0].to_torch_state_dict()))
+    return FlowerRun(laps.rounds_s, steps, dict(latest[0].to_torch_state_dict()))
 
 
 @functools.cache

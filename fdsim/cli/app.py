@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 
 from fdsim import __version__
 from fdsim.devices.engine.gc_pause import paused
-from fdsim.errors import FdsimError, RunFolderWarning, printable
+from fdsim.errors import FdsimError, RunFolderWarning, ScenarioWarning, printable
 
 #: Every verb and where it is, in groups and in the order in which a newcomer needs them.
 GROUPS: dict[str, dict[str, str]] = {
@@ -136,13 +136,14 @@ def main() -> None:
     plainly = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
-        if issubclass(category, RunFolderWarning):
+        if issubclass(category, RunFolderWarning | ScenarioWarning):
             print(printable(f"warning: {message}"), file=sys.stderr)
         else:
             plainly(message, category, *rest, **more)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("always", RunFolderWarning)
+        for own in (RunFolderWarning, ScenarioWarning):
+            warnings.simplefilter("always", own)
         warnings.showwarning = show
         _call(arguments, debug=debug)
 

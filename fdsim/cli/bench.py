@@ -90,7 +90,11 @@ def engine(
 
             report.peers.extend(
                 peer_results(
-                    report.timings, rounds=repeats + 1, flower_workers=flower_workers, progress=progress
+                    report.timings,
+                    acceleration,
+                    rounds=repeats + 1,
+                    flower_workers=flower_workers,
+                    progress=progress,
                 )
             )
     if as_json:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fdsim.cli.options import refuse_output
+
 if TYPE_CHECKING:
     from fdsim.devices.fitting.goodness import Row
     from fdsim.devices.fitting.statistics import PhoneRecord
@@ -29,6 +31,7 @@ SilentScreen = Annotated[
         help="FLASH: screens count as off in silences of the log longer than this; 0 takes the log as it is.",
     ),
 ]
+Force = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
 Page = Annotated[Path | None, typer.Option("--page", metavar="F.html", help="Also write a page of pictures.")]
 
 
@@ -49,22 +52,22 @@ def fit(
     ] = False,
     silent_screen_s: SilentScreen = 0.0,
     page: Page = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing profile.")] = False,
+    force: Force = False,
 ) -> None:
     """Fit a profile to half of the phones of a log, and report how good it is on the other half."""
     from fdsim.devices.fitting.calibrate import Plan
     from fdsim.devices.fitting.fit import CHOSEN
     from fdsim.devices.fitting.fit import fit as fit_profile
     from fdsim.devices.fitting.profile_file import profile_text
-    from fdsim.errors import ScenarioError
     from fdsim.files import write_whole
 
-    if out.suffix != ".toml":
-        raise ScenarioError(
-            "--out", f"'{out}' does not end in .toml", "a scenario knows a profile file by it"
-        )
-    if out.exists() and not force:
-        raise ScenarioError("--out", f"'{out}' already exists", "choose another name, or give --force")
+    # Not with_suffix: the table of phones.toml must not take the name of the log, phones.parquet.
+    table = out.with_name(f"{out.stem}.fit.parquet")
+    sources = [trace, *_files(like)]
+    refuse_output("--out", out, suffix=".toml", sources=sources, force=force)
+    refuse_output("--out", table, sources=sources, force=force)
+    if page is not None:
+        refuse_output("--page", page, suffix=".html", sources=sources, force=force)
     _known(like, "--like")
     phones = _read(trace, silent_screen_s)
     found = fit_profile(
@@ -82,7 +85,7 @@ def fit(
     )
     whose = "the" if all_phones else "not the"
     title = f"{out.name}, on {len(found.test)} phones of {trace.name}, {whose} ones that it was fitted to"
-    _report(title, found.rows, (found.test, found.simulated), out, page)
+    _report(title, found.rows, (found.test, found.simulated), table, page)
     typer.echo(f'{out}: use it with [[fleet]] profile = "{out}"')
 
 
@@ -99,12 +102,18 @@ def check(
     devices: Annotated[int, typer.Option("--devices", min=10, help="Phones in each of them.")] = 500,
     silent_screen_s: SilentScreen = 0.0,
     page: Page = None,
+    force: Force = False,
 ) -> None:
     """Compare a profile with all phones of a log, statistic by statistic."""
-    from fdsim.devices.fitting.estimate import check_phones
     from fdsim.devices.fitting.fit import compare, is_available_only
+    from fdsim.devices.fitting.log_check import check_phones
     from fdsim.devices.fitting.statistics import record
 
+    sources = [trace, *_files(profile)]
+    if out is not None:
+        refuse_output("--out", out, suffix=".parquet", sources=sources, force=force)
+    if page is not None:
+        refuse_output("--page", page, suffix=".html", sources=sources, force=force)
     _known(profile, "PROFILE")
     phones = _read(trace, silent_screen_s)
     check_phones(phones, str(trace))
@@ -117,6 +126,11 @@ def check(
         seeds=tuple(range(1, seeds + 1)),
     )
     _report(f"{profile}, on the {len(real)} phones of {trace.name}", rows, (real, fleets[0]), out, page)
+
+
+def _files(profile: str) -> list[Path]:
+    """Return the file of a profile, if it is one."""
+    return [Path(profile)] if profile.endswith(".toml") else []
 
 
 def _known(profile: str, place: str) -> None:
@@ -181,7 +195,7 @@ def _report(
     from fdsim.cli.console import PlainConsole
     from fdsim.devices.fitting.goodness import as_table
     from fdsim.devices.fitting.picture import page as picture_page
-    from fdsim.files import UnfinishedFile, write_whole
+    from fdsim.files import UnfinishedFile, storage_errors, write_whole
 
     table = Table("statistic", title=title, title_justify="left")
     for column in ("real", "90 % interval", "simulated", "good"):
@@ -192,10 +206,9 @@ def _report(
     PlainConsole().print(table)
     typer.echo(f"{sum(row.good for row in rows)} of {len(rows)} statistics are good")
     if out is not None:
-        path = out.with_suffix(".parquet")
-        with UnfinishedFile(path) as waiting:
+        with storage_errors(out, resumable=False), UnfinishedFile(out) as waiting:
             pq.write_table(as_table(rows), waiting, compression="zstd")
-        typer.echo(f"{path}: the table")
+        typer.echo(f"{out}: the table")
     if page is not None:
         write_whole(page, picture_page(title, rows, *phones).encode())
         typer.echo(f"{page}: pictures")

@@ -53,7 +53,12 @@ def keys(
         raise ScenarioError("list keys", f"no table called '{table}'" + nearest(str(table), names))
     width = max(40, shutil.get_terminal_size((100, 24)).columns)
 
+    lines: list[str] = []
+
     def say(text: str, indent: int) -> None:
+        if indent + len(text) <= width:
+            lines.append(" " * indent + text)
+            return
         # Whole words on as many lines as they need: a reference that is cut is none.
         filled = textwrap.fill(
             text,
@@ -63,7 +68,7 @@ def keys(
             break_long_words=False,
             break_on_hyphens=False,
         )
-        typer.echo(filled)
+        lines.append(filled)
 
     for each in shown:
         say(f"[{each.name or 'at the top'}]  {each.about}", 0)
@@ -72,7 +77,8 @@ def keys(
             unit = f", {key.unit}" if key.unit else ""
             say(f"{key.name}{default}: {key.type}{unit}", 2)
             say(key.meaning, 6)
-        typer.echo("")
+        lines.append("")
+    typer.echo("\n".join(lines))
 
 
 def _is_or_within(name: str, wanted: str) -> bool:

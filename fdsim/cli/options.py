@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,6 +47,26 @@ def uses_ray(executor: str, **only_ray: object) -> bool:
     if executor == "local" and given:
         raise InputError(f"--{given[0]}", "is for a Ray cluster", "add --executor ray")
     return executor == "ray"
+
+
+def refuse_output(
+    option: str, path: Path, *, suffix: str = "", sources: Sequence[Path] = (), force: bool = False
+) -> None:
+    """Refuse to write a file that is read by the same command, exists already, or does not end as it should.
+
+    What is read is never replaced, not by force either: logs of real devices cannot be made again.
+    """
+    if suffix and path.suffix != suffix:
+        raise InputError(option, f"'{path}' does not end in {suffix}", f"call it {path.stem}{suffix}, say")
+    if path.is_dir():
+        raise InputError(option, f"'{path}' is a folder", "name a file")
+    for source in sources:
+        # Of two names of one file, links among them; names alone where the file is not there.
+        same = path.samefile(source) if path.exists() and source.exists() else path == source
+        if same:
+            raise InputError(option, f"'{path}' is read by this command", "choose another name")
+    if path.exists() and not force:
+        raise InputError(option, f"'{path}' already exists", "choose another name, or give --force")
 
 
 def trust(no_code: bool) -> OwnCode:

@@ -19,6 +19,8 @@ def show(run: RunDir) -> None:
 
     opened, console = open_run(run), PlainConsole()
     console.print(f"{run}: {_status(opened)}", soft_wrap=True)
+    for warned in opened.manifest.get("warnings", []):
+        console.print(f"warning: {warned}", soft_wrap=True)
     for label, facts in opened.manifest["strategies"].items():
         if facts.get("message"):
             console.print(f"{label}: {facts['message']}", soft_wrap=True)

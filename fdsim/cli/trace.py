@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from fdsim.cli.options import FleetWorkers, NoCode, Overrides, RayAddress, ScenarioFile, trust, uses_ray
+from fdsim.cli.options import (
+    FleetWorkers,
+    NoCode,
+    Overrides,
+    RayAddress,
+    ScenarioFile,
+    refuse_output,
+    trust,
+    uses_ray,
+)
 from fdsim.cli.run import termination_as_interrupt
 from fdsim.errors import InputError
 
@@ -36,7 +45,7 @@ def make(
     from fdsim.cli.console import PlainConsole
     from fdsim.distributed.fleet import FleetSpread
     from fdsim.pipeline import simulate_trace
-    from fdsim.prepare import prepare
+    from fdsim.prepare import doubts, prepare
     from fdsim.progress import Terminal
     from fdsim.scenario import load_scenario
 
@@ -45,7 +54,10 @@ def make(
         raise InputError(
             "--reference", "the reference model has one clock", "leave out --workers and --executor"
         )
+    refuse_output("--out", out, sources=[scenario], force=True)
     loaded = load_scenario(scenario, sets or [], code=trust(no_code))
+    for doubt in doubts(loaded):
+        typer.echo(f"warning: {doubt}", err=True)
     fleet = FleetSpread(workers, on_cluster, address)
     with termination_as_interrupt(), Terminal(PlainConsole(), loaded.rounds) as progress:
         trace = simulate_trace(prepare(loaded), out, progress, fleet=fleet, reference=reference)
@@ -83,8 +95,7 @@ def import_(
         raise TraceError("source", f"no importer called '{source}'" + nearest(source, list(readers)))
     if not file.is_file():
         raise TraceError(str(file), "there is no such file")
-    if out.exists() and not force:
-        raise TraceError("--out", f"'{out}' already exists", "choose another name, or give --force")
+    refuse_output("--out", out, sources=[file], force=force)
     devices = (
         read_flash(file, silent_screen_s=silent_screen_s) if source == "flash" else readers[source](file)
     )
@@ -100,11 +111,14 @@ def stats(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="STATS.parquet", help="Also write every number here.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Summarise who drops out, when, why and for how long."""
     from fdsim.cli.console import PlainConsole
     from fdsim.trace.stats import show, stats_rows, write_stats
 
+    if out is not None:
+        refuse_output("--out", out, sources=[file], force=force)
     rows = stats_rows(file)
     show(rows, PlainConsole())
     if out is not None:

@@ -24,8 +24,7 @@ def validate(scenario: ScenarioFile, sets: Overrides = None, no_code: NoCode = F
         )
         return
     from fdsim.data.memory import machine_bytes
-    from fdsim.inspect.explain import doubts
-    from fdsim.prepare import planned_federation, prepare, refuse_impossible
+    from fdsim.prepare import doubts, planned_federation, prepare, refuse_impossible
     from fdsim.scenario import load_scenario
 
     loaded = load_scenario(scenario, sets or [], code=trust(no_code))
@@ -36,13 +35,6 @@ def validate(scenario: ScenarioFile, sets: Overrides = None, no_code: NoCode = F
     for doubt in doubts(loaded):
         typer.echo(f"warning: {doubt}", err=True)
     labels = ", ".join(strategy.label for strategy in loaded.strategies)
-    until_s = loaded.server.start_hour * 3600.0 + loaded.rounds * loaded.server.round_interval_s
-    parts = [part for group in loaded.fleet for part in (group.connectivity, group.usage, group.battery)]
-    for path in sorted({part.path for part in parts if part.kind == "replay" and hasattr(part, "path")}):
-        from fdsim.devices.models.replay import repeated_logs
-
-        if remark := repeated_logs(path, until_s):
-            typer.echo(f"note: {remark}")
     typer.echo(f"{scenario}: valid. {loaded.clients} clients, {loaded.rounds} rounds, strategies: {labels}")
 
 

@@ -109,10 +109,15 @@ def _column(path: Path, wanted: str, usual: tuple[str, ...], key: str) -> str:
 
 @lru_cache(maxsize=4)
 def _labels(path: Path, column: str, stamp_ns: int) -> np.ndarray:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    labels = pq.read_table(path, columns=[column]).column(column).to_numpy()
-    if not np.issubdtype(labels.dtype, np.integer) or (len(labels) and labels.min() < 0):
+    # Neither pq.read_table nor to_numpy, which bring pandas along.
+    with pq.ParquetFile(path) as file:
+        found = file.read(columns=[column])[column]
+    whole = pa.types.is_integer(found.type) and not found.null_count
+    labels = np.from_dlpack(found.combine_chunks()) if whole else np.array([-1])
+    if len(labels) and labels.min() < 0:
         raise DataError(
             "data.label_column",
             f"'{column}' of '{path}' does not hold integers from 0",

@@ -27,7 +27,15 @@ class VisionSource(DataSource):
         return _load(self.torchvision_name, self.root.expanduser(), self.download, self.folder, self.classes)
 
 
-class Mnist(VisionSource):
+class IdxSource(VisionSource):
+    """The settings of sets in the format of MNIST's files."""
+
+    def labels(self) -> np.ndarray:
+        found = _idx_labels(self.root.expanduser() / self.folder)
+        return super().labels() if found is None else found
+
+
+class Mnist(IdxSource):
     """MNIST: 60 000 handwritten digits of 28×28."""
 
     torchvision_name: ClassVar[str] = "MNIST"
@@ -36,7 +44,7 @@ class Mnist(VisionSource):
     classes: ClassVar[int] = 10
 
 
-class FashionMnist(VisionSource):
+class FashionMnist(IdxSource):
     """FashionMNIST: 60 000 pictures of clothes of 28×28."""
 
     torchvision_name: ClassVar[str] = "FashionMNIST"
@@ -61,6 +69,22 @@ class Cifar100(VisionSource):
     folder: ClassVar[str] = "cifar-100-python"
     input_shape: ClassVar[Shape] = (3, 32, 32)
     classes: ClassVar[int] = 100
+
+
+def _idx_labels(folder: Path) -> np.ndarray | None:
+    """Return the train labels of files like MNIST's; None where torchvision, which takes seconds to import, must look."""
+    parts = [
+        folder / f"{part}-{what}-ubyte"
+        for part in ("train", "t10k")
+        for what in ("images-idx3", "labels-idx1")
+    ]
+    if not all(path.is_file() for path in parts):
+        return None
+    written = parts[1].read_bytes()
+    # Two zeros, the code of unsigned bytes, one dimension; then how many there are.
+    if written[:4] != bytes([0, 0, 8, 1]) or int.from_bytes(written[4:8], "big") != len(written) - 8:
+        return None
+    return np.frombuffer(written, dtype=np.uint8, offset=8).astype(np.int64)
 
 
 @lru_cache(maxsize=2)

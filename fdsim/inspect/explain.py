@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from itertools import islice
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fdsim.catalogue import OwnCode
-from fdsim.prepare import Prepared, prepare
+from fdsim.prepare import Prepared, doubts, prepare
 from fdsim.scenario import Scenario, load_scenario
 from fdsim.trace import Cause, Outcome, TraceRound
 
@@ -44,20 +43,6 @@ def explain_scenario(
     console.print(table)
     for doubt in doubts(prepared.scenario):
         console.print(f"warning: {doubt}", markup=False, highlight=False, soft_wrap=True)
-
-
-def doubts(scenario: Scenario) -> list[str]:
-    """Return what is allowed in a scenario but can hardly be meant."""
-    found, server = [], scenario.server
-    if scenario.fleet:
-        target = server.selection.target_of(scenario.clients)
-        wanted = math.ceil(server.over_selection * target - 1e-9)
-        if wanted > scenario.clients and server.over_selection > 1:
-            found.append(
-                f"server.over_selection: {server.over_selection:g} × {target} asks for {wanted} clients, "
-                f"there are {scenario.clients}; every round selects all of them"
-            )
-    return found
 
 
 def _deadline_lines(scenario: Scenario, trace: list[TraceRound]) -> dict[str, str]:

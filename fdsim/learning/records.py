@@ -81,7 +81,7 @@ def client_rows(done: Round) -> ClientRows:
         similarity=similarity,
         stood_in_for=stood_in_for,
         weight=weight,
-        test_accuracy=test_accuracy if evaluation is None else evaluation.per_client[listed],
+        test_accuracy=test_accuracy if evaluation is None else evaluation.of_clients(listed),
         train_loss=train_loss,
         substitution_error=error,
         substitution_cosine=cosine,

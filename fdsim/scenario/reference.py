@@ -5,14 +5,17 @@ for table in key_tables(): print(table.name, [key.name for key in table.keys])
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, get_args
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
-from fdsim.catalogue import MENU, find, first_line
+from fdsim.catalogue import MENU, Chosen, find, first_line
 from fdsim.scenario import Scenario
 
 #: The end of a key's name → its unit.
@@ -61,8 +64,7 @@ class KeyTable:
     def keys(self) -> tuple[Key, ...]:
         """The keys; a kind's own, without the one that names it."""
         named = "kind" if hasattr(self.model, "family") else None
-        # Worked out for those that are shown: the schemas of all tables take a while.
-        return tuple(key for key in _keys(self.model.model_json_schema()) if key.name != named)
+        return tuple(_key(name, field) for name, field in self.model.model_fields.items() if name != named)
 
 
 def key_tables() -> list[KeyTable]:
@@ -100,59 +102,60 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _models_in(part)
 
 
-def _keys(schema: Mapping[str, Any]) -> Iterator[Key]:
-    required = schema.get("required", [])
-    for name, about in schema.get("properties", {}).items():
-        default = about.get("default")
-        plain = default is not None and not isinstance(default, dict) and default not in ([], "")
-        yield Key(
-            name=name,
-            type=_type(about, schema.get("$defs", {})),
-            default=_toml(default) if plain else "",
-            required=name in required,
-            unit=next((unit for end, unit in _UNITS.items() if name.endswith(end)), ""),
-            meaning=str(about.get("description", "")),
-        )
+def _key(name: str, field: FieldInfo) -> Key:
+    # Off the field and not its JSON schema: the schemas of all tables take longer than all else that lists them.
+    return Key(
+        name=name,
+        type=_type(field.annotation, field.metadata),
+        default=_toml(field.default),
+        required=field.is_required(),
+        unit=next((unit for end, unit in _UNITS.items() if name.endswith(end)), ""),
+        meaning=field.description or "",
+    )
 
 
 def _toml(value: Any) -> str:
+    """Return a default as TOML writes it; "" for nothing, for what is empty and for tables, which have a place of their own."""
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, str):
-        return f'"{value}"'
-    if isinstance(value, list):
-        return f"[{', '.join(_toml(item) for item in value)}]"
-    return str(value)
+    if isinstance(value, str | Path):
+        return f'"{value}"' if str(value) else ""
+    if isinstance(value, tuple):
+        items = [_toml(item) for item in value]
+        return f"[{', '.join(items)}]" if all(items) and items else ""
+    return str(value) if isinstance(value, int | float) else ""
 
 
 _WORDS = {
-    "integer": "whole number",
-    "number": "number",
-    "string": "text",
-    "boolean": "true or false",
-    "object": "table",
+    int: "whole number",
+    float: "number",
+    str: "text",
+    Path: "text",
+    bool: "true or false",
+    dict: "table",
 }
-_BOUNDS = {"exclusiveMinimum": "> {}", "minimum": "≥ {}", "exclusiveMaximum": "< {}", "maximum": "≤ {}"}
+_BOUNDS = {"gt": "> {:g}", "ge": "≥ {:g}", "lt": "< {:g}", "le": "≤ {:g}"}
 
 
-def _type(about: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
-    """Say in words what a key takes."""
-    if "x-fdsim-family" in about:
-        family = about["x-fdsim-family"]
-        return f"table with a kind, see `fdsim list keys {family}`"
-    if "$ref" in about:
-        return _type(definitions.get(about["$ref"].rsplit("/", 1)[-1], {}), definitions)
-    if "const" in about:
-        return _toml(about["const"])
-    if "enum" in about:
-        return " or ".join(_toml(value) for value in about["enum"])
-    choices: Sequence[Mapping[str, Any]] = about.get("anyOf") or about.get("oneOf") or ()
-    if choices:
-        told = [_type(choice, definitions) for choice in choices if choice.get("type") != "null"]
+def _type(annotation: Any, beside: Sequence[Any] = ()) -> str:
+    """Say in words what a key takes: by its annotation, and by the bounds or the family that stand beside it."""
+    chosen = next((mark.family for mark in beside if isinstance(mark, Chosen)), None)
+    if chosen is not None:
+        return f"table with a kind, see `fdsim list keys {chosen}`"
+    origin, inner = get_origin(annotation) or annotation, get_args(annotation)
+    if origin is Annotated:
+        within = [mark.metadata if isinstance(mark, FieldInfo) else [mark] for mark in inner[1:]]
+        return _type(inner[0], [*(mark for marks in within for mark in marks), *beside])
+    if origin is Literal:
+        return " or ".join(_toml(value) for value in inner)
+    if origin in (Union, UnionType):
+        told = [_type(choice, beside) for choice in inner if choice is not type(None)]
         return " or ".join(dict.fromkeys(told))
-    if about.get("type") == "array":
-        items = about.get("items") or (about.get("prefixItems") or [{}])[0]
-        return f"list of {_type(items, definitions)}"
-    word = _WORDS.get(str(about.get("type")), "any value")
-    bounds = [text.format(f"{about[key]:g}") for key, text in _BOUNDS.items() if key in about]
-    return " ".join([word, *([", ".join(bounds)] if bounds else [])])
+    if origin in (list, tuple):
+        return f"list of {_type(inner[0])}"
+    if isinstance(origin, type) and issubclass(origin, BaseModel):
+        return "table"
+    word = _WORDS.get(origin, "any value")
+    given = {name: getattr(mark, name) for mark in beside for name in _BOUNDS if hasattr(mark, name)}
+    bounds = [text.format(given[name]) for name, text in _BOUNDS.items() if name in given]
+    return " ".join([word, *([", ".join(bounds)] if bounds and origin in (int, float) else [])])

@@ -85,6 +85,7 @@ class RunFacts(BaseModel):
     seed: NonNegativeInt
     rounds: PositiveInt
     strategies: dict[str, StrategyFacts] = Field(min_length=1)
+    warnings: list[str] = Field(default_factory=list)
     versions: dict[str, str] = Field(default_factory=dict)
     accelerator: str | None = None
     started_at: str = ""

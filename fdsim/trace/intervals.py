@@ -11,11 +11,15 @@ def checked(intervals: np.ndarray, place: str) -> np.ndarray:
     """Return the intervals as float64 [n, 2]; raise TraceError if some overlap or are out of order."""
     found = np.asarray(intervals, dtype=np.float64).reshape(-1, 2)
     if not np.isfinite(found).all():
-        raise TraceError(place, "a time is not a finite number")
+        raise TraceError(place, "a time is not a finite number", "leave that interval out")
     backwards = np.flatnonzero(found[:, 1] < found[:, 0])
     if len(backwards):
         start, end = found[backwards[0]]
-        raise TraceError(place, f"an interval ends before it starts: {start:g} s to {end:g} s")
+        raise TraceError(
+            place,
+            f"an interval ends before it starts: {start:g} s to {end:g} s",
+            "leave it out, or swap the times",
+        )
     early = np.flatnonzero(found[1:, 0] < found[:-1, 1])
     if len(early):
         (a, b), (c, d) = found[early[0]], found[early[0] + 1]
@@ -23,7 +27,9 @@ def checked(intervals: np.ndarray, place: str) -> np.ndarray:
             raise TraceError(
                 place, f"time runs back: {c:g} s comes after {a:g} s", "sort the intervals by their start"
             )
-        raise TraceError(place, f"intervals overlap: {a:g}–{b:g} s and {c:g}–{d:g} s")
+        raise TraceError(
+            place, f"intervals overlap: {a:g}–{b:g} s and {c:g}–{d:g} s", "make them one, or cut one of them"
+        )
     return found[found[:, 1] > found[:, 0]]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -23,10 +25,43 @@ def test_mnist_is_read_from_its_folder(tmp_path):
     for part, count in (("train", 12), ("t10k", 5)):
         (raw / f"{part}-images-idx3-ubyte").write_bytes(idx(rng.integers(0, 256, (count, 28, 28))))
         (raw / f"{part}-labels-idx1-ubyte").write_bytes(idx(np.arange(count) % 10))
-    examples = Mnist(root=tmp_path, download=False).load()
+    source = Mnist(root=tmp_path, download=False)
+    examples = source.load()
     assert examples.train_inputs.shape == (12, 1, 28, 28)
+    assert source.labels().tolist() == examples.train_labels.tolist()
+    assert source.labels().dtype == examples.train_labels.dtype
     assert examples.train_inputs.dtype == np.uint8
     assert examples.test_labels.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_labels_of_mnist_need_no_torchvision(tmp_path, monkeypatch):
+    raw = tmp_path / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    for part in ("train", "t10k"):
+        (raw / f"{part}-images-idx3-ubyte").write_bytes(idx(np.zeros((6, 28, 28))))
+        (raw / f"{part}-labels-idx1-ubyte").write_bytes(idx(np.arange(6)))
+    source = Mnist(root=tmp_path, download=False)
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "torchvision", None)
+        assert source.labels().tolist() == [0, 1, 2, 3, 4, 5]
+        # Whether a set is whole is torchvision's to say.
+        (raw / "t10k-images-idx3-ubyte").unlink()
+        with pytest.raises(ImportError):
+            source.labels()
+    with pytest.raises(DataError, match="download = true"):
+        source.labels()
+
+
+@pytest.mark.parametrize("damage", [slice(0, 10), slice(1, None)], ids=["cut short", "shifted"])
+def test_damaged_labels_of_mnist_are_left_to_torchvision(tmp_path, damage, monkeypatch):
+    raw = tmp_path / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    for part in ("train", "t10k"):
+        (raw / f"{part}-images-idx3-ubyte").write_bytes(idx(np.zeros((6, 28, 28))))
+        (raw / f"{part}-labels-idx1-ubyte").write_bytes(idx(np.arange(6))[damage])
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    with pytest.raises(ImportError):
+        Mnist(root=tmp_path, download=False).labels()
 
 
 @pytest.mark.parametrize(("kind", "folder"), [("mnist", "MNIST/raw"), ("cifar100", "cifar-100-python")])

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from fdsim.scenario import load_scenario
-from fdsim.scenario.reference import key_tables
+from fdsim.scenario.reference import key_tables, tables_of
 from fdsim.scenario.schema import scenario_schema
+from fdsim.studies.study_file import StudyTable
 from fdsim.studies.study_schema import study_schema
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -119,6 +120,45 @@ def test_the_reference_has_every_key_with_type_and_meaning() -> None:
         for key in table.keys:
             assert key.meaning, f"{table.name}.{key.name}"
             assert key.type != "any value" or key.name in ("arguments",), f"{table.name}.{key.name}"
+
+
+def in_words(about: dict[str, Any], definitions: dict[str, Any]) -> str:
+    """Say what a JSON schema takes in the words of the reference."""
+    if "x-fdsim-family" in about:
+        return f"table with a kind, see `fdsim list keys {about['x-fdsim-family']}`"
+    if "$ref" in about:
+        return in_words(definitions[about["$ref"].rsplit("/", 1)[-1]], definitions)
+    if "enum" in about or "const" in about:
+        return " or ".join(json.dumps(value) for value in about.get("enum", [about.get("const")]))
+    if choices := about.get("anyOf") or about.get("oneOf"):
+        told = [in_words(choice, definitions) for choice in choices if choice.get("type") != "null"]
+        return " or ".join(dict.fromkeys(told))
+    if about.get("type") == "array":
+        return f"list of {in_words(about.get('items') or about['prefixItems'][0], definitions)}"
+    words = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true or false"}
+    signs = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
+    bounds = ", ".join(f"{sign} {about[key]:g}" for key, sign in signs.items() if key in about)
+    word = {**words, "object": "table"}.get(about.get("type", ""), "any value")
+    return f"{word} {bounds}".strip()
+
+
+def test_the_reference_says_of_every_key_what_the_validators_schema_says() -> None:
+    """The reference is read off the fields, the schema off the validator that pydantic builds of them."""
+    compared = 0
+    for table in [*key_tables(), *tables_of(StudyTable, "study")]:
+        schema = table.model.model_json_schema()
+        keys = {key.name: key for key in table.keys}
+        assert set(schema["properties"]) - set(keys) <= {"kind"}
+        for name, key in keys.items():
+            about, place = schema["properties"][name], f"{table.name}.{name}"
+            assert key.type == in_words(about, schema.get("$defs", {})), place
+            assert key.required == (name in schema.get("required", [])), place
+            assert key.meaning == about.get("description"), place
+            given = about.get("default")
+            plain = given is not None and not isinstance(given, dict) and given not in ([], "")
+            assert (json.loads(key.default) if key.default else None) == (given if plain else None), place
+            compared += 1
+    assert compared > 300
 
 
 @pytest.mark.parametrize("columns", ["60", "80", "200"])

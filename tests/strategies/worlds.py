@@ -29,6 +29,9 @@ class FakeEvaluation:
     loss: float
     per_client: np.ndarray
 
+    def of_clients(self, clients: np.ndarray) -> np.ndarray:
+        return self.per_client[clients]
+
 
 class QuadraticTrainer:
     """Client k pulls the parameters towards its own target: d_k = η·(target_k − w + noise)."""

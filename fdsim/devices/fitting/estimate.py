@@ -20,8 +20,6 @@ from fdsim.errors import TraceError
 from fdsim.trace.availability import Observed
 from fdsim.trace.intervals import complement, joined, on_at, total_s
 
-#: Fewer phones than this, in all, cannot be split into halves that say anything.
-FEWEST_PHONES = 10
 #: How often phones are drawn again to find how much a statistic varies by chance.
 _RESAMPLES = 60
 #: Chance that an owner without the habit is found charging at night, for the share of owners with the habit.
@@ -31,29 +29,6 @@ _NIGHT_H = 3.0
 LEFT_ON_S = 4 * HOUR_S
 _PARTS = np.array(PART_OF_HOUR)
 Table = dict[str, Any]
-
-
-def check_phones(phones: Sequence[Observed], place: str) -> None:
-    """Refuse logs from which nothing can be estimated."""
-    if len(phones) < FEWEST_PHONES:
-        raise TraceError(
-            place,
-            f"{len(phones)} phones are too few",
-            f"a fit needs {FEWEST_PHONES}: half for it, half to test it",
-        )
-    charging = "available" if all("available" in p.states for p in phones) else "charging"
-    if not any(len(p.states.get(charging, ())) for p in phones):
-        raise TraceError(place, f"no phone was ever {charging}", "a fleet is fitted to logs of chargers")
-    for state in ("idle", "wifi"):
-        known = [p for p in phones if state in p.states]
-        if not known:
-            continue
-        if not any(len(p.states[state]) for p in known):
-            raise TraceError(place, f"no phone was ever {state}: the series is constant")
-        if all(math.isclose(_share(p, state), 1.0) for p in known):
-            raise TraceError(place, f"every phone was always {state}: the series is constant")
-    if all(math.isclose(_share(p, charging), 1.0) for p in phones):
-        raise TraceError(place, f"every phone was always {charging}: the series is constant")
 
 
 def _share(phone: Observed, state: str) -> float:
@@ -118,6 +93,7 @@ def first_estimate(phones: Sequence[Observed], *, own_hours: bool = True) -> Tab
 def _lengths(
     found: Sequence[np.ndarray],
     phones: Sequence[Observed],
+    what: str,
     *,
     keep_mean: bool = False,
     less: float = 0.0,
@@ -137,7 +113,11 @@ def _lengths(
     part = _PARTS[(every[:, 0] % DAY_S // HOUR_S).astype(int)]
     ln = np.log(np.maximum(every[:, 1] - every[:, 0], 1.0))
     if len(ln) < 2:
-        raise TraceError("fit", "fewer than two whole spells in the logs", "take longer logs, or more phones")
+        raise TraceError(
+            what,
+            "fewer than two lie wholly within the logs that are fitted",
+            "take longer logs, or more phones",
+        )
     medians, spreads = [], []
     for index in range(4):
         # A part of the day with few spells borrows from the whole day, as if it had ten of its spells.
@@ -168,7 +148,9 @@ def _screen(phones: Sequence[Observed]) -> Table:
     own, tempo = _odds_spread(phones, "idle"), _tempo(phones)
     # Spells are counted, and busy phones have more of them: the typical phone's are longer.
     less, longer = own**2 / 4 + tempo**2, tempo**2
-    lengths = _lengths(unplugged_off, phones, keep_mean=True, less=less, longer=longer)
+    lengths = _lengths(
+        unplugged_off, phones, "spells with the screen off", keep_mean=True, less=less, longer=longer
+    )
     # At night most owners sleep: what is longer then is theirs, and the night is otherwise as the evening.
     night, _, _, evening = (
         m * math.exp(s**2 / 2) for m, s in zip(lengths["median_s"], lengths["ln_sd"], strict=True)
@@ -180,7 +162,7 @@ def _screen(phones: Sequence[Observed]) -> Table:
     lengths_s = np.concatenate([np.diff(i, axis=1).ravel() for i in on])
     left_on = np.log(lengths_s[lengths_s > LEFT_ON_S])
     return {
-        "screen_on": _lengths(short, phones, less=less, longer=longer),
+        "screen_on": _lengths(short, phones, "spells with the screen on", less=less, longer=longer),
         "left_on_frac": round(len(left_on) / max(1, len(lengths_s)), 4),
         **(
             {
@@ -209,8 +191,10 @@ def _wifi(phones: Sequence[Observed]) -> Table:
     # Half of what distinguishes phones is in their sessions, half in the gaps.
     less = own**2 / 4
     return {
-        "wifi_on": _lengths(on, phones, less=less),
-        "wifi_off": _lengths([i for i, no in zip(off, never, strict=True) if not no], some, less=less),
+        "wifi_on": _lengths(on, phones, "spells on Wi-Fi", less=less),
+        "wifi_off": _lengths(
+            [i for i, no in zip(off, never, strict=True) if not no], some, "spells without Wi-Fi", less=less
+        ),
         "device_ln_sd": own,
         "no_wifi_frac": round(float(np.mean(never)), 2),
         "idle_wifi_frac": _begun_idle(phones, on),
@@ -277,7 +261,7 @@ def _charging(phones: Sequence[Observed], state: str) -> Table:
     return {
         "plug_in_per_hour": _plug_ins_by_hour(phones, charges),
         "plug_in_device_ln_sd": round(math.sqrt(math.log1p(spread / mean**2)), 2),
-        "charge": _lengths(by_day, phones, less=own**2),
+        "charge": _lengths(by_day, phones, "charges by day", less=own**2),
         "charge_device_ln_sd": own,
         "nightly_frac": frac,
         "nightly_keep_frac": keep,

@@ -11,9 +11,11 @@ import numpy as np
 from fdsim.catalogue import merge
 from fdsim.devices.config.profiles import profile as look_up
 from fdsim.devices.fitting.calibrate import OnTurn, Plan, calibrate, moments, simulated
-from fdsim.devices.fitting.estimate import check_phones, first_estimate, halves
+from fdsim.devices.fitting.estimate import first_estimate, halves
 from fdsim.devices.fitting.goodness import Row, goodness
+from fdsim.devices.fitting.log_check import check_phones, refuse_constant
 from fdsim.devices.fitting.statistics import DAY_S, PhoneRecord, record
+from fdsim.errors import TraceError
 from fdsim.rng import stream
 from fdsim.trace.availability import Observed
 
@@ -97,6 +99,8 @@ def fit(
     every = list(range(len(phones)))
     fitting, test = (every, every) if all_phones else halves(phones, stream(seed, "halves"))
     mine = [phones[i] for i in fitting]
+    if not all_phones:
+        refuse_constant(mine, f"{place}, the half that is fitted")
     available = is_available_only(phones)
     start: Table = {**_base(mine), "profile": like}
     if available:
@@ -104,7 +108,10 @@ def fit(
     else:
         start["connectivity"] = dict(_PLACES)
     by_hour = _hours_of(like) if available else None
-    start = merge(start, first_estimate(mine, own_hours=by_hour is None))
+    try:
+        start = merge(start, first_estimate(mine, own_hours=by_hour is None))
+    except TraceError as error:
+        raise TraceError(f"{place}, {error.place}", error.problem, error.remedy) from None
     usage = start["usage"]
     rates = np.array(usage["plug_in_per_hour"]) * _NEEDY
     if by_hour is not None:

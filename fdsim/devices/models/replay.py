@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -151,13 +151,24 @@ def _networks(seen: Observed) -> Iterator[tuple[Network, float]]:
             on_cellular, cellular_s = next(cellular)
 
 
-def repeated_logs(path: str, until_s: float) -> str:
-    """Return a sentence about the logs of a file that end before a time and are repeated; empty if none is."""
-    rows = rows_of(path)
-    short = sum(row.end_s < until_s for row in rows)
+def repeated_logs(path: str, used: Collection[int], until_s: float) -> str:
+    """Return a sentence about the rows of a file, of those in use, that end before a time; empty if none does."""
+    short = sum(_row(path, row).end_s < until_s for row in used)
     if not short:
         return ""
-    return f"{short} of the {len(rows)} logs in {path} are shorter than the run of {until_s / 86_400:.1f} days and are repeated"
+    return (
+        f"{path}: {short} of {len(used)} replayed logs are shorter than the run, which ends "
+        f"{until_s / 86_400:.1f} days after midnight of its first day, and are repeated"
+    )
+
+
+def rows_used(part: ReplayLink | ReplayUsage | ReplayBattery, clients: range, seed: int) -> set[int]:
+    """Return which rows of its file the devices of a group replay."""
+    if part.row is not None:
+        return {part.row}
+    rows = len(rows_of(part.path))
+    # Every row is used once before any is used twice.
+    return {row_for(client, seed, rows, part.assignment) for client in clients[:rows]}
 
 
 class LoggedCharge:

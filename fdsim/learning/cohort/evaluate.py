@@ -57,7 +57,7 @@ class Evaluator:
             accuracy=float(right_n.sum() / counts_n.sum()),
             loss=total / float(counts_n.sum()),
             per_class=per_class,
-            per_client=self.label_mix @ np.nan_to_num(per_class),
+            label_mix=self.label_mix,
         )
 
     @torch.no_grad()

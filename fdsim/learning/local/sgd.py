@@ -31,13 +31,10 @@ class SgdSettings:
             clip_norm=training.clip_norm,
         )
 
-
-@dataclass(frozen=True)
-class Move:
-    """A step of nothing but the gradient: the first `clients` of a stack go `rate` times theirs."""
-
-    rate: float
-    clients: int
+    @property
+    def plain(self) -> bool:
+        """Whether a step is nothing but the gradient times the learning rate."""
+        return not (self.momentum or self.weight_decay or self.proximal_mu) and self.clip_norm is None
 
 
 class StackSgd:
@@ -60,20 +57,10 @@ class StackSgd:
         self.origin = [kept(leaf) for leaf in self.origin]
         self.velocity = [kept(leaf) for leaf in self.velocity]
 
-    def move(self, working: int) -> Move | None:
-        """Return the step of the first `working` clients; None where it takes more than each leaf's gradient."""
-        settings = self.settings
-        more = settings.momentum or settings.weight_decay or settings.proximal_mu
-        return None if more or settings.clip_norm is not None else Move(settings.learning_rate, working)
-
     @torch.no_grad()
-    def step(self, gradients: Sequence[torch.Tensor | None], active: torch.Tensor | None) -> None:
-        """Move the leaves; `active` [C] is 1 for clients that take this step and 0 for those that are done.
-
-        A leaf without a gradient has been moved already: see `move`.
-        """
-        settings, moves = self.settings, [each for each in gradients if each is not None]
-        leaves = [leaf for leaf, each in zip(self.leaves, gradients, strict=True) if each is not None]
+    def step(self, gradients: Sequence[torch.Tensor], active: torch.Tensor | None) -> None:
+        """Move the leaves; `active` [C] is 1 for clients that take this step and 0 for those that are done."""
+        settings, moves = self.settings, list(gradients)
         if settings.proximal_mu:
             pull = torch._foreach_sub(self.leaves, self.origin)
             moves = list(torch._foreach_add(moves, pull, alpha=settings.proximal_mu))
@@ -93,7 +80,7 @@ class StackSgd:
             moves = self.velocity
         if active is not None:
             moves = [self._scaled(move, active) for move in moves]
-        torch._foreach_add_(leaves, moves, alpha=-settings.learning_rate)
+        torch._foreach_add_(self.leaves, moves, alpha=-settings.learning_rate)
 
     def _by_client(self, leaf: torch.Tensor) -> torch.Tensor:
         return leaf.view(self.clients, leaf.shape[0] // self.clients, *leaf.shape[1:])

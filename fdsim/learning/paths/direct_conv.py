@@ -37,8 +37,8 @@ _SOURCE = Path(__file__).with_name("direct_conv.c")
 _FLAGS = ("-O3", "-march=native", "-shared", "-fPIC")
 #: How long a compiler may take to say its version, and to compile, s.
 _VERSION_S, _COMPILE_S = 10.0, 120.0
-#: What the kernel is called with besides a shape.
-Argument = torch.Tensor | ctypes.Array[ctypes.c_int64] | ctypes.c_int64 | None
+#: What the kernel is called with.
+Argument = torch.Tensor | ctypes.Structure | ctypes.Array[ctypes.c_int64] | ctypes.c_int64 | None
 _NUMBERS = {torch.float32: (), torch.float64: ("-DT=double", "-DWHOLE=int64_t")}
 
 
@@ -113,7 +113,7 @@ def _loaded(compiler: list[str], dtype: torch.dtype) -> ctypes.CDLL:
     # What is loaded stays in memory when its file is removed, so that nothing is left where no cache can be written.
     with tempfile.TemporaryDirectory(prefix="fdsim-", ignore_cleanup_errors=True) as scratch:
         fresh = Path(scratch) / f"{name}.so"
-        command = [*compiler, *flags, str(_SOURCE), "-o", str(fresh)]
+        command = [*compiler, *flags, str(_SOURCE), "-o", str(fresh), "-lm"]
         subprocess.run(command, check=True, capture_output=True, timeout=_COMPILE_S)
         _prove(fresh, dtype)
         library = ctypes.CDLL(str(fresh))
@@ -260,7 +260,7 @@ class DirectConv(torch.autograd.Function):
             inputs = _roomy(batch_last(inputs.detach().permute(0, 4, 1, 2, 3)))
         made = _with_room(shape.made, weights)
         chosen = torch.empty(made.numel() + ROOM_BYTES, dtype=torch.uint8)
-        _call("forward", shape, weights.dtype, inputs, layout.number, weights, bias, made, chosen)
+        call("forward", weights.dtype, _numbers(shape), inputs, layout.number, weights, bias, made, chosen)
         ctx.shape, ctx.biased, ctx.layout = shape, bias is not None, layout
         ctx.save_for_backward(inputs, weights, chosen)
         return made
@@ -277,16 +277,16 @@ class DirectConv(torch.autograd.Function):
             came = gradients[0] if _steps(gradients[0]) else gradients[0].contiguous()
             sizes = (shape.clients, shape.batch, shape.height, shape.width, shape.inputs)
             channels_last = _with_room(sizes, weights) if wanted else None
-            _call(
-                *("pooled_backward", shape, weights.dtype, inputs, ctx.layout.number, weights),
+            call(
+                *("pooled_backward", weights.dtype, _numbers(shape), inputs, ctx.layout.number, weights),
                 *(came, _steps(came), chosen, of_weights, of_bias, channels_last),
             )
             of_inputs = None if channels_last is None else channels_last.permute(0, 4, 2, 3, 1)
         else:
             came = _roomy(batch_last(gradients[0].permute(0, 4, 1, 2, 3)))
             of_inputs = _with_room(tuple(inputs.shape), inputs) if wanted else None
-            _call(
-                *("backward", shape, weights.dtype, inputs, weights, came, chosen),
+            call(
+                *("backward", weights.dtype, _numbers(shape), inputs, weights, came, chosen),
                 *(of_weights, of_bias, of_inputs),
             )
         return of_inputs, of_weights, of_bias, None
@@ -332,11 +332,18 @@ def _numbers(shape: ConvShape) -> ctypes.Array[ctypes.c_int64]:
     return (ctypes.c_int64 * 10)(*astuple(shape))
 
 
-def _call(name: str, shape: ConvShape, dtype: torch.dtype, *arguments: Argument) -> None:
+def call(name: str, dtype: torch.dtype, *arguments: Argument) -> None:
+    """Call a function of the kernel for a type of numbers; tensors and structures are handed over by their addresses."""
     # ctypes releases the interpreter lock while the kernel runs, so that workers run in parallel.
-    failed = getattr(_kernel_for(dtype), name)(
-        _numbers(shape),
-        *(ctypes.c_void_p(each.data_ptr()) if isinstance(each, torch.Tensor) else each for each in arguments),
-    )
+    failed = getattr(_kernel_for(dtype), name)(*map(_handed, arguments))
     if failed:
-        raise MemoryError(f"no memory for the convolution of {shape}")
+        raise MemoryError(f"the convolution kernel has no memory for {name}")
+
+
+def _handed(argument: Argument) -> Any:
+    match argument:
+        case torch.Tensor():
+            return ctypes.c_void_p(argument.data_ptr())
+        case ctypes.Structure():
+            return ctypes.byref(argument)
+    return argument

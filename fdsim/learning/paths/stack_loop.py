@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +12,7 @@ from fdsim.learning.local.batches import Batches
 from fdsim.learning.local.keyed_dropout import dropouts, step_keys
 from fdsim.learning.local.params import ParameterLayout
 from fdsim.learning.local.samples import Samples
-from fdsim.learning.local.sgd import Move, SgdSettings, StackSgd
+from fdsim.learning.local.sgd import SgdSettings, StackSgd
 from fdsim.learning.paths.execution import ExecutionOptions
 
 Leaves = list[torch.Tensor]
@@ -34,8 +33,6 @@ class Step:
     """[C, B] of each sample in its batch's mean; 0 for padding."""
     keys: torch.Tensor | None
     """[dropouts, C]"""
-    move: Move | None = None
-    """How far leaves go, where each may be moved as soon as its gradient is known."""
 
 
 class StackLoop:
@@ -57,11 +54,8 @@ class StackLoop:
         """Return each parameter as [C, size], in the module's order."""
         raise NotImplementedError(f"{type(self).__name__} has no unstack")
 
-    def gradients(self, leaves: Leaves, step: Step) -> tuple[Sequence[torch.Tensor | None], torch.Tensor]:
-        """Return the gradients of the leaves (times `loss_scale`) and each client's batch loss [C].
-
-        A leaf that has been moved already, as `step.move` allows, has None.
-        """
+    def gradients(self, leaves: Leaves, step: Step) -> tuple[Leaves, torch.Tensor]:
+        """Return the gradients of the leaves (times `loss_scale`) and each client's batch loss [C]."""
         raise NotImplementedError(f"{type(self).__name__} has no gradients")
 
     def train(
@@ -79,10 +73,9 @@ class StackLoop:
             size = sgd.clients
             inputs, labels = self.samples.take(on.rows[step, :size], levels=self.takes_levels)
             keys = None if on.keys is None else on.keys[step, :, :size]
-            weights, move = on.weights[step, :size], sgd.move(working)
-            found, losses = self.gradients(sgd.leaves, Step(inputs, labels, weights, keys, move))
+            found, losses = self.gradients(sgd.leaves, Step(inputs, labels, on.weights[step, :size], keys))
             if self.loss_scale != 1.0:
-                torch._foreach_mul_([each for each in found if each is not None], 1.0 / self.loss_scale)
+                torch._foreach_mul_(found, 1.0 / self.loss_scale)
             sgd.step(found, None if working == size else on.active[step, :size])
             total[:size] += losses
         with torch.no_grad():

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
+import torch.fx.experimental.symbolic_shapes  # by autograd.grad's first call otherwise, in twice the time
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from fdsim.learning.local.batches import Batches
 from fdsim.learning.local.samples import Samples
+from fdsim.learning.local.sgd import SgdSettings
 from fdsim.learning.paths.compiled import Compiled
+from fdsim.learning.paths.direct_training import DirectTraining
 from fdsim.learning.paths.execution import ExecutionOptions
 from fdsim.learning.paths.stack_loop import Leaves, StackLoop, Step
 from fdsim.learning.paths.stacked_direct_conv import StackedDirectConv
@@ -28,7 +30,15 @@ class StackedTrainer(StackLoop):
         self.net = net
         first = net.layers[0] if net.layers else None
         self.takes_levels = isinstance(first, StackedDirectConv) and first.pool and samples.channels_last
+        self.direct = DirectTraining.of(net, samples, self.layout.size) if execution.direct else None
         self._losses = Compiled(self.losses) if execution.compiled else self.losses
+
+    def train(
+        self, start: torch.Tensor, batches: Batches, settings: SgdSettings
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if self.direct is not None and settings.plain:
+            return self.direct.train(start, batches, settings)
+        return super().train(start, batches, settings)
 
     def stack(self, start: torch.Tensor, clients: int) -> Leaves:
         return self.net.stack([slot.of(start) for slot in self.layout.slots], clients)
@@ -36,17 +46,17 @@ class StackedTrainer(StackLoop):
     def unstack(self, leaves: Leaves, clients: int) -> Leaves:
         return self.net.unstack(leaves, clients)
 
-    def gradients(self, leaves: Leaves, step: Step) -> tuple[Sequence[torch.Tensor | None], torch.Tensor]:
+    def gradients(self, leaves: Leaves, step: Step) -> tuple[Leaves, torch.Tensor]:
         losses = self._losses(leaves, step)
         # What would come back from their sum, without the sum.
         came = torch.full_like(losses, self.loss_scale)
-        found = torch.autograd.grad(losses, leaves, came, allow_unused=self.execution.direct)
-        return found, losses.detach()
+        found = torch.autograd.grad(losses, leaves, came)
+        return list(found), losses.detach()
 
     def losses(self, leaves: Leaves, step: Step) -> torch.Tensor:
         """Return each client's batch loss [C]."""
         with self.execution.mixed_precision():
-            signal = Signal(step.inputs, step.inputs.shape[0], keys=step.keys, move=step.move)
+            signal = Signal(step.inputs, step.inputs.shape[0], keys=step.keys)
             logits = self.net.forward(signal, leaves).as_rows().values
         each = cross_entropy(
             logits.flatten(0, 1).to(step.weights.dtype), step.labels.flatten(), reduction="none"

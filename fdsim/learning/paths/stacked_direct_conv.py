@@ -19,15 +19,19 @@ class StackedDirectConv(StackedLayer):
     def stack(self, parameters: Leaves, clients: int) -> Leaves:
         return [parameter.expand(clients, *parameter.shape).clone() for parameter in parameters]
 
+    def shape(self, clients: int, batch: int, inputs: int, height: int, width: int) -> ConvShape:
+        """Return the shape of the convolution of such images."""
+        rows, columns = self.layer.kernel_size
+        return ConvShape(
+            *(clients, batch, height, width, inputs, rows, columns, self.layer.out_channels),
+            *(self.pool, self.relu),
+        )
+
     def forward(self, signal: Signal, leaves: Leaves) -> Signal:
         signal = signal.as_rows()
         images = signal.values.permute(0, 2, 3, 4, 1)
         clients, inputs, height, width, batch = images.shape
-        rows, columns = self.layer.kernel_size
-        shape = ConvShape(
-            *(clients, batch, height, width, inputs, rows, columns, self.layer.out_channels),
-            *(self.pool, self.relu),
-        )
+        shape = self.shape(clients, batch, inputs, height, width)
         made: torch.Tensor = DirectConv.apply(
             images, leaves[0], leaves[1] if len(leaves) > 1 else None, shape
         )

@@ -14,7 +14,6 @@ from torch import nn
 from torch.nn import functional
 
 from fdsim.learning.local.keyed_dropout import KeyedDropout, mask, masked_shape
-from fdsim.learning.local.sgd import Move
 
 Leaves = list[torch.Tensor]
 
@@ -28,8 +27,6 @@ class Signal:
     images: bool = False
     keys: torch.Tensor | None = None
     """[dropouts, C]"""
-    move: Move | None = None
-    """Allows layers to move their leaves on the way back."""
 
     def as_images(self) -> Signal:
         """Turn [C, B, channels, H, W] into [B, C·channels, H, W] in channels_last."""
@@ -155,7 +152,7 @@ class StackedLinear(StackedLayer):
     """C linear layers as one batched product."""
 
     def __init__(self, layer: nn.Linear) -> None:
-        self.parameters = 1 if layer.bias is None else 2
+        self.parameters, self.outputs = 1 if layer.bias is None else 2, layer.out_features
 
     def stack(self, parameters: Leaves, clients: int) -> Leaves:
         # Kept as [in, out], the layout in which its gradient comes.

@@ -11,7 +11,6 @@ from fdsim.learning.local.keyed_dropout import KeyedDropout
 from fdsim.learning.nets.residual import Residual
 from fdsim.learning.paths import stacked_layers as stacked
 from fdsim.learning.paths.stacked_direct_conv import StackedDirectConv, with_direct_convs
-from fdsim.learning.paths.stacked_moving_linear import StackedMovingLinear
 
 #: Exact types: a subclass may have a forward of its own.
 _KNOWN = {
@@ -24,8 +23,7 @@ _KNOWN = {
 def stack_of(module: nn.Module, *, direct: bool = False) -> stacked.StackedSequence | None:
     """Return the stacked form of a module, or None when some layer is not supported.
 
-    With `direct`, convolutions that suit the kernel of direct_conv.py are computed by it, and linear layers move on the
-    way back where they may.
+    With `direct`, convolutions that suit the kernel of direct_conv.py are computed by it.
     """
     dropouts: list[KeyedDropout] = []
     layer = _known(module, dropouts)
@@ -47,15 +45,9 @@ def _flat(sequence: stacked.StackedSequence) -> Iterator[stacked.StackedLayer]:
 
 
 def _direct(sequence: stacked.StackedSequence) -> stacked.StackedSequence:
-    layers: list[stacked.StackedLayer] = []
-    for each in sequence.layers:
-        match each:
-            case stacked.StackedSequence():
-                layers.append(_direct(each))
-            case stacked.StackedLinear():
-                layers.append(StackedMovingLinear(each))
-            case _:
-                layers.append(each)
+    layers = [
+        _direct(each) if isinstance(each, stacked.StackedSequence) else each for each in sequence.layers
+    ]
     return type(sequence)(with_direct_convs(layers))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fdsim.errors import TraceError
-from fdsim.trace.availability import Observed, observe
+from fdsim.trace.availability import MOST_S, Observed, observe
 from fdsim.trace.importers.safe_pickle import load_plain_pickle
 from fdsim.trace.intervals import checked, joined
 
@@ -23,6 +23,8 @@ from fdsim.trace.intervals import checked, joined
 WARM_UP_S = 300.0
 #: Sessions with no longer a pause than this are one.
 TOUCHING_S = 1.0
+_LEAVE_OUT = "leave the device out, or mend its times"
+_FROM_START = "count its times from the start of its log"
 _STATES = {"AVL_TRAIN": True, "AVL_EVAL": False, "UN_AVL": False}
 
 
@@ -48,10 +50,12 @@ def _numbers(entry: Any, key: str, place: str) -> np.ndarray:
         raise TraceError(place, f"has no '{key}'")
     try:
         found = np.asarray(entry[key], dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise TraceError(place, f"'{key}' is not a list of numbers") from None
     if not np.isfinite(found).all():
-        raise TraceError(place, f"'{key}' has a number that is not finite")
+        raise TraceError(place, f"'{key}' has a number that is not finite", _LEAVE_OUT)
+    if (found < 0).any():
+        raise TraceError(place, f"'{key}' has a negative time, {found.min():g} s", _FROM_START)
     return found
 
 
@@ -76,18 +80,24 @@ def _from_events(name: str, entry: Any, place: str) -> Observed:
         raise TraceError(place, "has no 'avl_events_2_state' list")
     intervals: list[tuple[float, float]] = []
     since_s: float | None = None
-    last_s = -np.inf
+    last_s = 0.0
     for number, event in enumerate(events):
         if not (isinstance(event, list) and len(event) == 2 and isinstance(event[0], int | float)):
             raise TraceError(place, f"event {number} is not [time, state]")
-        t_s, state = max(float(event[0]), WARM_UP_S), event[1]
+        if not abs(event[0]) <= MOST_S:  # NaN, infinity, or a whole number that no float holds.
+            raise TraceError(place, f"event {number}: {event[0]} is not a time in seconds", _LEAVE_OUT)
+        t_s, state = float(event[0]), event[1]
+        if t_s < 0:
+            raise TraceError(place, f"event {number}: a negative time, {t_s:g} s", _FROM_START)
         if state not in _STATES:
             raise TraceError(
                 place, f"event {number}: unknown state '{state}'", f"one of: {', '.join(_STATES)}"
             )
         if t_s < last_s:
-            raise TraceError(place, f"time runs back at event {number}: {t_s:g} s after {last_s:g} s")
-        last_s = t_s
+            raise TraceError(
+                place, f"time runs back at event {number}: {t_s:g} s after {last_s:g} s", "sort its events"
+            )
+        last_s, t_s = t_s, max(t_s, WARM_UP_S)
         if _STATES[state]:
             since_s = t_s if since_s is None else since_s
         elif since_s is not None:

@@ -85,7 +85,7 @@ def _device(name: str, entry: Any, place: str, silent_screen_s: float) -> Observ
         silent = gaps[np.diff(gaps, axis=1).ravel() > silent_screen_s]
         unseen = intersection(complement(states["idle"], begin_s, end_s), silent)
         states["idle"] = joined(np.array(sorted([*states["idle"].tolist(), *unseen.tolist()])).reshape(-1, 2))
-    return observe(name, (begin_s, end_s), states, place, levels=_levels(times_s, lines, place))
+    return observe(name, (begin_s, end_s), states, place, levels=_levels(times_s, lines))
 
 
 def _intervals(changes: list[tuple[float, bool]], end_s: float) -> np.ndarray:
@@ -107,22 +107,25 @@ def _intervals(changes: list[tuple[float, bool]], end_s: float) -> np.ndarray:
     return np.array(found).reshape(-1, 2)
 
 
-def _levels(times_s: np.ndarray, lines: list[tuple[datetime, str]], place: str) -> np.ndarray:
-    found = []
-    for t_s, (_, event) in zip(times_s.tolist(), lines, strict=True):
-        if event.endswith("%"):
-            try:
-                level = float(event[:-1]) / 100.0
-            except ValueError:
-                raise TraceError(place, f"'{event}' is not a battery level") from None
-            if not 0.0 <= level <= 1.0:
-                raise TraceError(place, f"a battery level of '{event}' is not between 0 and 100 %")
-            found.append((t_s, level))
+def _levels(times_s: np.ndarray, lines: list[tuple[datetime, str]]) -> np.ndarray:
+    found = [
+        (t_s, _soc(event))
+        for t_s, (_, event) in zip(times_s.tolist(), lines, strict=True)
+        if event.endswith("%")
+    ]
     levels = np.array(found).reshape(-1, 2)
     soc = levels[:, 1]
     before, after = np.append(soc[:1], soc[:-1]), np.append(soc[1:], soc[-1:])
     spurious = (soc == 0.0) & (before > _NEARLY_EMPTY) & (after > _NEARLY_EMPTY)
     return np.asarray(levels[~spurious])
+
+
+def _soc(event: str) -> float:
+    """Return the state of charge of a reading such as 55.0%; NaN if it is none."""
+    try:
+        return float(event[:-1]) / 100.0
+    except ValueError:
+        return math.nan
 
 
 def _line(line: str, place: str) -> tuple[datetime, str]:
@@ -137,5 +140,9 @@ def _line(line: str, place: str) -> tuple[datetime, str]:
     if event not in _EVENTS and not event.endswith("%"):
         raise TraceError(
             place, f"unknown event '{event}'", f"one of: {', '.join(_EVENTS)}, or a battery level NN.N%"
+        )
+    if event.endswith("%") and not 0.0 <= _soc(event) <= 1.0:
+        raise TraceError(
+            place, f"'{event}' is not a battery level between 0 and 100 %", "leave that line out"
         )
     return time, event

@@ -55,6 +55,11 @@ def read_interval_csv(path: Path | str) -> list[Observed]:
         raise TraceError(str(path), f"not readable as CSV ({error})") from None
     if not found:
         raise TraceError(str(path), "it contains no intervals")
+    # Where others only say when they were available, a device without any such row never was.
+    if any("available" in states for states in found.values()):
+        for states in found.values():
+            if states.keys() <= {"observed", LEVEL}:
+                states["available"] = []
     return [_device(name, states, path) for name, states in found.items()]
 
 
@@ -67,12 +72,26 @@ def _row(fields: dict[str, str], place: str, line: int) -> _Row:
         start_s, end_s = float(fields["start_s"]), float(fields["end_s"])
     except (TypeError, ValueError):
         raise TraceError(
-            place, f"'{fields['start_s']}' to '{fields['end_s']}' is not an interval in seconds"
+            place,
+            f"'{fields['start_s']}' to '{fields['end_s']}' is not an interval in seconds",
+            "give both as numbers, or leave the row out",
         ) from None
-    if not (math.isfinite(start_s) and math.isfinite(end_s)) or start_s < 0:
-        raise TraceError(place, f"{start_s} to {end_s} is not an interval in seconds since midnight of day 0")
+    if not (math.isfinite(start_s) and math.isfinite(end_s)):
+        raise TraceError(
+            place, f"{start_s:g} to {end_s:g} is not an interval in seconds", "leave rows without a time out"
+        )
+    if start_s < 0:
+        raise TraceError(
+            place,
+            f"the interval begins at a negative time, {start_s:g} s",
+            "count the device's times from midnight before its first row",
+        )
     if end_s < start_s:
-        raise TraceError(place, f"the interval ends before it starts: {start_s:g} s to {end_s:g} s")
+        raise TraceError(
+            place,
+            f"the interval ends before it starts: {start_s:g} s to {end_s:g} s",
+            "swap the times, or leave the row out",
+        )
     return _Row(start_s, end_s, line, _soc(fields, place) if state == LEVEL else math.nan)
 
 
@@ -112,7 +131,7 @@ def _span(observed: Sequence[_Row], states: Mapping[str, Sequence[_Row]], place:
         raise TraceError(place, f"has more than one 'observed' row, in lines {lines}", "leave one")
     if observed:
         return observed[0].start_s, observed[0].end_s
-    first_s = min(rows[0].start_s for rows in states.values())
+    first_s = min(rows[0].start_s for rows in states.values() if rows)
     if first_s > _LATEST_START_S:
         raise TraceError(
             place,

@@ -69,5 +69,5 @@ def test_a_log_without_readings_is_refused_and_a_short_one_is_told(tmp_path: Pat
     write_availability(path, [seen([])], "test")
     with pytest.raises(TraceError, match="no battery readings"):
         ReplayBattery(path=str(path)).readings(0, 1)
-    assert repeated_logs(str(path), 12 * HOUR) == ""
-    assert "1 of the 1 logs" in repeated_logs(str(path), 48 * HOUR)
+    assert repeated_logs(str(path), {0}, 12 * HOUR) == ""
+    assert "1 of 1 replayed logs" in repeated_logs(str(path), {0}, 48 * HOUR)

@@ -46,7 +46,8 @@ def test_clients_see_their_own_labels():
     """Client 1 holds labels 1 and 2 in equal parts; the test set has none of client 2's label 3."""
     judge, params = evaluator()
     found = judge.evaluate(params)
-    assert np.allclose(found.per_client, [0.5, 0.75, 0.5])
+    assert np.allclose(found.of_clients(np.arange(3)), [0.5, 0.75, 0.5])
+    assert np.allclose(found.of_clients(np.array([1])), [0.75])
 
 
 def test_the_parameters_given_are_the_ones_judged():

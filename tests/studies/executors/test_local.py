@@ -26,10 +26,15 @@ ROOT = Path(__file__).resolve().parents[3]
 
 #: Strategies that fail, each in its own way; marks on disk make them fail once.
 FRAGILE = '''
+import atexit
 import os
 import signal
+import sys
 from pathlib import Path
 from fdsim.strategies.dropout import Dropout
+
+if "pytest" not in sys.modules:
+    atexit.register(lambda: Path(__file__).with_name("left").touch())
 
 class Fragile(Dropout):
     """Fails in a round, in one of several ways."""
@@ -135,6 +140,8 @@ def test_a_trial_that_fails_once_goes_on_from_its_checkpoint(write_study: Any, t
         (outcome.folder / read_study(outcome.folder)["trials"][0]["folder"] / "run.json").read_text()
     )
     assert len(manifest["sessions"]) == 2
+    # A worker ends quickly, but what the user's own code wants done at the exit is done.
+    assert (path.parent / "left").exists()
 
 
 def test_a_trial_that_keeps_failing_is_reported_and_stops_nobody(write_study: Any, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fdsim.cli.trace import app
-from fdsim.errors import TraceError
+from fdsim.errors import InputError, TraceError
 from fdsim.files import SEAL_KEY
 from fdsim.trace.availability import is_availability, observe, read_availability, write_availability
 from fdsim.trace.importers.fedscale import read_fedscale
@@ -241,7 +241,7 @@ def test_damaged_flash_files(messages: str, word: str, tmp_path: Path) -> None:
         ("device,state,start_s,end_s,soc\na,level,1,2,1.5\n", "line 2.*'1.5' is not a state of charge"),
         ("device,state,start_s,end_s\na,wifi,1700000000,1700000900\n", "device a: .*not from 1970"),
         ("device,state,start_s,end_s\na,wifi,9,3\n", "ends before it starts"),
-        ("device,state,start_s,end_s\na,wifi,-9,3\n", "since midnight"),
+        ("device,state,start_s,end_s\na,wifi,-9,3\n", "line 2.*negative time.*from midnight"),
         ("device,state,start_s,end_s\na,wifi,0,900\na,observed,0,500\n", "line 2.*outside the span"),
         ("device,state,start_s,end_s\na,wifi,0,9\na,observed,0,5\na,observed,0,6\n", "more than one"),
     ],
@@ -269,7 +269,7 @@ def test_an_existing_file_is_replaced_only_by_force(tmp_path: Path) -> None:
     path.write_text("device,state,start_s,end_s\na,wifi,0,900\n")
     out.write_text("mine")
     words = ["import", "csv", str(path), "--out", str(out)]
-    with pytest.raises(TraceError, match=r"already exists.*--force"):
+    with pytest.raises(InputError, match=r"already exists.*--force"):
         CliRunner().invoke(app, words, catch_exceptions=False)
     assert out.read_text() == "mine"
     assert CliRunner().invoke(app, [*words, "--force"], catch_exceptions=False).exit_code == 0
