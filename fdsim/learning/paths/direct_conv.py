@@ -22,8 +22,8 @@ from fdsim.learning.c_kernel import load
 ROOM_BYTES = 64
 
 _SOURCE = Path(__file__).with_name("direct_conv.c")
-#: What the kernel is called with besides a shape.
-Argument = torch.Tensor | ctypes.Array[ctypes.c_int64] | ctypes.c_int64 | None
+#: What the kernel is called with.
+Argument = torch.Tensor | ctypes.Structure | ctypes.Array[ctypes.c_int64] | ctypes.c_int64 | None
 
 
 @dataclass(frozen=True)
