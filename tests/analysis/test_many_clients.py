@@ -110,7 +110,12 @@ def test_friends_are_found_among_ten_thousand_clients() -> None:
 
 @pytest.mark.benchmark
 def test_a_round_of_a_million_clients_takes_little_longer_than_one_of_ten_thousand() -> None:
-    few, many = (script.rounds_of(size, 1, [ONE_STRATEGY]).iloc[0] for size in (10_000, 1_000_000))
-    print(f"\n{few['round_ms']:.1f} ms, {many['round_ms']:.1f} ms, {many['peak_gb']:.2f} GB")
-    assert many["peak_gb"] < 6.0
-    assert many["round_ms"] <= 1.5 * few["round_ms"]
+    """The best of three turns each: a machine's pace may change between two of them."""
+    turns = [
+        [script.rounds_of(size, 1, [ONE_STRATEGY]).iloc[0] for size in (10_000, 1_000_000)] for _ in range(3)
+    ]
+    few_ms, many_ms = (min(turn[at]["round_ms"] for turn in turns) for at in (0, 1))
+    peak_gb = max(turn[1]["peak_gb"] for turn in turns)
+    print(f"\n{few_ms:.1f} ms, {many_ms:.1f} ms, {peak_gb:.2f} GB")
+    assert peak_gb < 6.0
+    assert many_ms <= 1.5 * few_ms

@@ -29,7 +29,7 @@ class Acceleration(Table):
     convolutions: Literal["auto", "torch"] = Field(
         "auto",
         description="auto: a C kernel, compiled at first use, where it is faster (few channels, stacked, on a CPU); "
-        "torch: always torch's own",
+        "torch: always torch's own. It also decides who multiplies updates when friends are looked for",
     )
     precision: Literal["float32", "tf32", "float64", "bf16", "fp16"] = Field(
         "float32",
