@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-import torch.fx.experimental.symbolic_shapes  # by autograd.grad's first call otherwise, in twice the time
 from torch import nn
 from torch.nn.functional import cross_entropy
 
