@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +22,7 @@ from fdsim.learning.nets.library import CifarCnn, DepthwiseCnn, Mlp, MnistCnn, N
 from fdsim.learning.paths.direct_conv import vector_bits
 from fdsim.learning.paths.execution import ExecutionOptions
 from fdsim.learning.paths.loop import LoopTrainer
+from fdsim.learning.torch_threads import torch_threads
 
 #: Times within the first factor of the best are taken for nearly as good, those beyond the second for far worse.
 _NEARLY, _FAR = 1.5, 4.0
@@ -166,17 +166,6 @@ def counted_flops(workload: EngineWorkload) -> float:
         torch.nn.functional.cross_entropy(module(batch), labels).backward()  # type: ignore[no-untyped-call]
     samples = workload.training.samples_per_round(np.full(workload.clients, workload.samples)).sum()
     return float(counter.get_total_flops()) / len(batch) * float(samples)
-
-
-@contextmanager
-def torch_threads(threads: int) -> Iterator[None]:
-    """Give torch's operators a number of threads, for a while."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def thread_counts(device: torch.device) -> tuple[int, ...]:

@@ -26,12 +26,12 @@ from fdsim.bench.engine import (
     examples_for,
     one_round,
     shards,
-    torch_threads,
 )
 from fdsim.errors import RunError, ScenarioError
 from fdsim.learning.cohort.cohort import CohortTrainer
 from fdsim.learning.config.acceleration import Acceleration
 from fdsim.learning.local.samples import scaled
+from fdsim.learning.torch_threads import torch_threads
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from fdsim.learning.friends import CLUSTERS_UP_TO, friend_figures
 from fdsim.learning.records import client_rows, round_row, snapshot_of
 from fdsim.learning.similarity import PairScores, UpdateComparer, pair_scores
 from fdsim.learning.stopwatch import Stopwatch
+from fdsim.learning.torch_threads import torch_threads
 from fdsim.learning.trainer import Chunk, Digest, DigestingTrainer, DigestRequest, Evaluation
 from fdsim.strategies.base import Blend, Cohort, Federation, Feedback, Strategy
 from fdsim.telemetry.schema import ClientRows, RoundRow, SimilaritySnapshot
@@ -50,21 +50,6 @@ def cohort_of(strategy: Strategy, federation: Federation, trace_round: TraceRoun
         seed=federation.seed,
         work_frac=work_frac,
     )
-
-
-@contextmanager
-def _torch_threads(count: int) -> Iterator[None]:
-    """Let torch use so many threads of a CPU.
-
-    Beside workers that train on all cores it should be one: an operator that is divided waits, at full speed, for
-    the part whose core is taken, and takes the time from the worker.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class Round:
@@ -151,7 +136,7 @@ class Round:
             positions = np.searchsorted(cohort.active, chunk.clients)
             self._order.append(positions)
             losses.append(chunk.losses)
-            with self.watch.on("blend"), _torch_threads(threads):
+            with self.watch.on("blend"), torch_threads(threads):
                 if isinstance(chunk, Digest):
                     self.update += chunk.weighted_sum
                     if comparer is not None and chunk.sketches is not None:

@@ -12,6 +12,7 @@ from fdsim.bench import engine as bench
 from fdsim.learning.config.acceleration import Acceleration
 from fdsim.learning.config.training import Training
 from fdsim.learning.nets.library import Mlp
+from fdsim.learning.torch_threads import torch_threads
 
 SMALL = bench.EngineWorkload(
     "small", Mlp(hidden=(3,)), (1, 4, 4), 4, 6, Training(local_epochs=2, batch_size=3), 0.0
@@ -39,7 +40,7 @@ def test_the_plain_loop_gets_the_better_number_of_threads(monkeypatch):
             time.sleep(0.002 if torch.get_num_threads() == 1 else 0.2)
 
     monkeypatch.setattr(bench, "PlainLoop", Plain)
-    with bench.torch_threads(2):
+    with torch_threads(2):
         timing = bench.time_workload(SMALL, Acceleration(device="cpu"), repeats=2, plain_frac=1.0)
         assert torch.get_num_threads() == 2
     assert tries == [1, 1, 2, 1]  # the first of them warms up
