@@ -206,3 +206,18 @@ def test_a_trace_is_made_without_torch(tmp_path: Path) -> None:
     )
     _loaded(code)
     assert (tmp_path / "t.parquet").exists()
+
+
+def test_a_stack_is_trained_without_compilers() -> None:
+    """Together they take more memory than most rounds: triton 70 MB, torch's compiler and its sympy 40 MB.
+
+    ResNet's convolutions are torch's own, so that autograd works, too.
+    """
+    code = (
+        "from dataclasses import replace\nfrom fdsim.bench import engine as bench\n"
+        "from fdsim.learning.config.acceleration import Acceleration\n"
+        "few = replace(next(w for w in bench.WORKLOADS if w.name == 'resnet'), clients=2, samples=2)\n"
+        "trainer = bench.engine_for(few, Acceleration(device='cpu'))\nassert trainer.plan.path == 'stacked'\n"
+        "bench.one_round(trainer, 2)\ntrainer.evaluate(trainer.initial())"
+    )
+    assert not _loaded(code) & {"triton", "sympy", "torch._dynamo", "torch._inductor"}

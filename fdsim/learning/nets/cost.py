@@ -7,7 +7,6 @@ from functools import cache
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from fdsim.errors import ScenarioError
 from fdsim.learning.local.params import ParameterLayout
@@ -62,6 +61,9 @@ def measured_cost(module: nn.Module, input_shape: tuple[int, ...]) -> NetCost:
 
     A net that cannot be trained, such as one with batch norm, is refused here: before a run, not in it.
     """
+    # Brings all of triton along, 70 MB, which nets whose cost is known without a pass are spared.
+    from torch.utils.flop_counter import FlopCounterMode
+
     ParameterLayout.of(module)
     sample = torch.zeros(1, *input_shape, dtype=input_dtype(module))
     depthwise: list[float] = []

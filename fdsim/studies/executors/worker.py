@@ -64,9 +64,7 @@ def _import_ahead() -> None:
     with suppress(ImportError), paused():
         # Arrow imports pandas when it makes its first table.
         import pandas  # noqa: F401
-
-        # autograd's first call would import these shapes, in twice the time.
-        import torch.fx.experimental.symbolic_shapes  # noqa: F401
+        import torch  # noqa: F401
 
         import fdsim.learning.cohort.cohort
         import fdsim.learning.engine
