@@ -73,6 +73,8 @@ class Timing:
     plan: str
     convolutions: str
     """Whose they are: torch's, or those of our own kernel where it supports them."""
+    memory_mb: float | None = None
+    """Peak of a process that trains one round; None: not measured."""
 
     @property
     def ratio(self) -> float:

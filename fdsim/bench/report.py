@@ -48,10 +48,12 @@ class EngineReport:
             "matrix_frac": timing.gflops / self.machine.matrix_gflops,
             "plan": timing.plan,
             "convolutions": timing.convolutions,
+            "memory_mb": timing.memory_mb,
         }
 
     def show(self, console: Console) -> None:
         """Print the figures, in at most 80 columns."""
+        from rich import box
         from rich.table import Table
 
         machine = self.machine
@@ -68,9 +70,20 @@ class EngineReport:
         )
         if machine.busy:
             console.print("The machine was busy: take the figures as rough.", style="yellow")
-        table = Table(title="seconds a round", title_justify="left")
+        measured = any(timing.memory_mb for timing in self.timings)
+        # Without lines between columns: with them, 80 columns cut the longest name.
+        table = Table(
+            title="seconds a round" + ("; MB: peak of a process that trains one" if measured else ""),
+            title_justify="left",
+            box=box.SIMPLE_HEAD,
+            show_edge=False,
+            pad_edge=False,
+            collapse_padding=True,
+        )
         for column in ("workload", "plain", "threads", "engine", "ratio", "bar", "first", "GFLOP/s", "of mm"):
             table.add_column(column, justify="left" if column == "workload" else "right")
+        if measured:
+            table.add_column("MB", justify="right")
         for timing in self.timings:
             table.add_row(
                 timing.workload.name,
@@ -82,6 +95,7 @@ class EngineReport:
                 f"{timing.first_s:.2f}",
                 f"{timing.gflops:.1f}",
                 f"{timing.gflops / machine.matrix_gflops:.0%}",
+                *([f"{timing.memory_mb:.0f}"] if timing.memory_mb else []),
             )
         console.print(table)
         for timing in self.timings:

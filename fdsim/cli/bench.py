@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -48,6 +49,9 @@ def engine(
         float, typer.Option(help="Fraction of the clients that the plain loop trains.", min=0.05)
     ] = 0.2,
     scaling: Annotated[bool, typer.Option(help="Also time 20 to 500 clients.")] = True,
+    memory: Annotated[
+        bool, typer.Option(help="Also measure the peak memory of a process that trains one round.")
+    ] = False,
     peers: Annotated[
         bool, typer.Option(help="Also time pfl-research and Flower, from the extra 'peers'.")
     ] = False,
@@ -82,6 +86,13 @@ def engine(
                         workload, acceleration, repeats=repeats, plain_frac=plain_frac, progress=progress
                     )
                 )
+        if memory:
+            from fdsim.bench.memory import round_peak_mb
+
+            for i, timing in enumerate(report.timings):
+                progress(f"{timing.workload.name}: peak memory")
+                peak_mb = round_peak_mb(timing.workload, device, repeats=repeats)
+                report.timings[i] = replace(timing, memory_mb=peak_mb)
         if scaling:
             progress("scaling: 20 to 500 clients")
             report.scaling.extend(bench.time_scaling(acceleration, repeats=repeats))
