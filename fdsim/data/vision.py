@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from fdsim.data.datasets import DataSource, Examples, Shape
+from fdsim.data.pickled_labels import pickled_labels
 from fdsim.errors import DataError
 
 
@@ -17,8 +18,11 @@ class VisionSource(DataSource):
     """The settings of all torchvision sets."""
 
     torchvision_name: ClassVar[str]
-    #: Where under `root` torchvision looks.
+    #: Where under `root` torchvision looks, and what it unpacks there.
     folder: ClassVar[str]
+    archive: ClassVar[str | None] = None
+    #: Whom it asks for the files; one is enough.
+    hosts: ClassVar[tuple[str, ...]]
 
     root: Path = Field(Path("~/.cache/fdsim/data"), description="folder of the files, also for downloads")
     download: bool = Field(True, description="download the files if they are missing")
@@ -26,13 +30,49 @@ class VisionSource(DataSource):
     def load(self) -> Examples:
         return _load(self.torchvision_name, self.root.expanduser(), self.download, self.folder, self.classes)
 
+    def labels(self) -> np.ndarray:
+        """Return the train labels, or say that there are none, without torchvision, which takes seconds to import.
+
+        It is asked where files are there that are not as they should be: whether a set is whole is its to say.
+        """
+        root = self.root.expanduser()
+        found = self.labels_in(root / self.folder)
+        if found is not None:
+            return found
+        top = root / Path(self.folder).parts[0]
+        packed = self.archive is not None and (root / self.archive).exists()
+        if not packed and not any(path.is_file() for path in top.rglob("*")):
+            if not self.download:
+                raise _absent(self.torchvision_name, root / self.folder)
+            unknown = _unknown(self.hosts)
+            if unknown is not None:
+                raise _not_downloaded(self.torchvision_name, root / self.folder, unknown)
+        return super().labels()
+
+    def labels_in(self, folder: Path) -> np.ndarray | None:
+        """Return the train labels [N] of a set that is whole as far as its labels go, else None."""
+        raise NotImplementedError(f"{type(self).__name__} has no labels_in")
+
 
 class IdxSource(VisionSource):
     """The settings of sets in the format of MNIST's files."""
 
-    def labels(self) -> np.ndarray:
-        found = _idx_labels(self.root.expanduser() / self.folder)
-        return super().labels() if found is None else found
+    def labels_in(self, folder: Path) -> np.ndarray | None:
+        return _idx_labels(folder)
+
+
+class PickledSource(VisionSource):
+    """The settings of sets in the format of CIFAR's files."""
+
+    train_files: ClassVar[tuple[str, ...]]
+    other_files: ClassVar[tuple[str, ...]]
+    label_key: ClassVar[str]
+
+    def labels_in(self, folder: Path) -> np.ndarray | None:
+        if not all((folder / name).is_file() for name in (*self.train_files, *self.other_files)):
+            return None
+        paths = tuple(folder / name for name in self.train_files)
+        return pickled_labels(paths, self.label_key, classes=self.classes)
 
 
 class Mnist(IdxSource):
@@ -40,6 +80,7 @@ class Mnist(IdxSource):
 
     torchvision_name: ClassVar[str] = "MNIST"
     folder: ClassVar[str] = "MNIST/raw"
+    hosts: ClassVar[tuple[str, ...]] = ("ossci-datasets.s3.amazonaws.com", "yann.lecun.com")
     input_shape: ClassVar[Shape] = (1, 28, 28)
     classes: ClassVar[int] = 10
 
@@ -49,30 +90,41 @@ class FashionMnist(IdxSource):
 
     torchvision_name: ClassVar[str] = "FashionMNIST"
     folder: ClassVar[str] = "FashionMNIST/raw"
+    hosts: ClassVar[tuple[str, ...]] = ("fashion-mnist.s3-website.eu-central-1.amazonaws.com",)
     input_shape: ClassVar[Shape] = (1, 28, 28)
     classes: ClassVar[int] = 10
 
 
-class Cifar10(VisionSource):
+class Cifar10(PickledSource):
     """CIFAR-10: 50 000 colour pictures of 32×32 in 10 classes."""
 
     torchvision_name: ClassVar[str] = "CIFAR10"
     folder: ClassVar[str] = "cifar-10-batches-py"
+    archive: ClassVar[str | None] = "cifar-10-python.tar.gz"
+    hosts: ClassVar[tuple[str, ...]] = ("www.cs.toronto.edu",)
+    train_files: ClassVar[tuple[str, ...]] = tuple(f"data_batch_{number}" for number in range(1, 6))
+    other_files: ClassVar[tuple[str, ...]] = ("test_batch", "batches.meta")
+    label_key: ClassVar[str] = "labels"
     input_shape: ClassVar[Shape] = (3, 32, 32)
     classes: ClassVar[int] = 10
 
 
-class Cifar100(VisionSource):
+class Cifar100(PickledSource):
     """CIFAR-100: 50 000 colour pictures of 32×32 in 100 classes."""
 
     torchvision_name: ClassVar[str] = "CIFAR100"
     folder: ClassVar[str] = "cifar-100-python"
+    archive: ClassVar[str | None] = "cifar-100-python.tar.gz"
+    hosts: ClassVar[tuple[str, ...]] = ("www.cs.toronto.edu",)
+    train_files: ClassVar[tuple[str, ...]] = ("train",)
+    other_files: ClassVar[tuple[str, ...]] = ("test", "meta")
+    label_key: ClassVar[str] = "fine_labels"
     input_shape: ClassVar[Shape] = (3, 32, 32)
     classes: ClassVar[int] = 100
 
 
 def _idx_labels(folder: Path) -> np.ndarray | None:
-    """Return the train labels of files like MNIST's; None where torchvision, which takes seconds to import, must look."""
+    """Return the train labels of files like MNIST's; None where torchvision must look."""
     parts = [
         folder / f"{part}-{what}-ubyte"
         for part in ("train", "t10k")
@@ -109,17 +161,43 @@ def _dataset(name: str, root: Path, folder: str, *, train: bool, download: bool)
     except RuntimeError:
         # Torchvision raises this for "not found" and "damaged".
         if not download:
-            raise DataError(
-                "data.root",
-                f"{name} is not in '{root / folder}'",
-                "put its files there, point root at the folder above them, or set download = true",
-            ) from None
+            raise _absent(name, root / folder) from None
     try:
         root.mkdir(parents=True, exist_ok=True)
         return kind(root=str(root), train=train, download=True)
     except (OSError, RuntimeError) as error:
-        raise DataError(
-            "data.root",
-            f"{name} is not in '{root / folder}' and could not be downloaded ({error})",
-            f"fetch it on a machine with a network and fill '{root / folder}', or point root at a folder that has it",
-        ) from None
+        raise _not_downloaded(name, root / folder, str(error)) from None
+
+
+def _absent(name: str, folder: Path) -> DataError:
+    return DataError(
+        "data.root",
+        f"{name} is not in '{folder}'",
+        "put its files there, point root at the folder above them, or set download = true",
+    )
+
+
+def _not_downloaded(name: str, folder: Path, reason: str) -> DataError:
+    return DataError(
+        "data.root",
+        f"{name} is not in '{folder}' and could not be downloaded ({reason})",
+        f"fetch it on a machine with a network and fill '{folder}', or point root at a folder that has it",
+    )
+
+
+def _unknown(hosts: tuple[str, ...]) -> str | None:
+    """Return why none of the hosts can be asked, as far as their names tell; None where one may be."""
+    import socket
+    from urllib.request import getproxies
+
+    if getproxies():  # which know names that this machine need not know
+        return None
+    reason = None
+    for host in hosts:
+        try:
+            socket.getaddrinfo(host, 443)
+        except OSError as error:
+            reason = f"{host}: {error.strerror}"
+        else:
+            return None
+    return reason

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
+import pickle
+import socket
 import sys
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 
 from fdsim.catalogue import build
-from fdsim.data.vision import Cifar10, Mnist
+from fdsim.data.vision import Cifar10, Cifar100, FashionMnist, Mnist
 from fdsim.errors import DataError
 
 
@@ -62,6 +67,154 @@ def test_damaged_labels_of_mnist_are_left_to_torchvision(tmp_path, damage, monke
     monkeypatch.setitem(sys.modules, "torchvision", None)
     with pytest.raises(ImportError):
         Mnist(root=tmp_path, download=False).labels()
+
+
+def old_text(text: bytes) -> bytes:
+    """Write text as Python 2 pickled it."""
+    return b"T" + len(text).to_bytes(4, "little") + text
+
+
+def old_array(array: np.ndarray) -> bytes:
+    """Write bytes in two dimensions as Python 2 pickled a NumPy array."""
+    kind = b"cnumpy\ndtype\n" + old_text(b"u1") + b"K\0K\1\x87R(K\3" + old_text(b"|") + b"NNNJ" + b"\xff" * 4
+    kind += b"J" + b"\xff" * 4 + b"K\0tb"
+    shape = b"".join(b"J" + side.to_bytes(4, "little") for side in array.shape)
+    empty = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\0\x85" + old_text(b"b") + b"\x87R"
+    return empty + b"(K\1" + shape + b"\x86" + kind + b"\x89" + old_text(array.tobytes()) + b"tb"
+
+
+def old_pickle(values: dict[bytes, bytes]) -> bytes:
+    """Write a dict of what is written already as Python 2 pickled it."""
+    return b"\x80\2}(" + b"".join(old_text(key) + value for key, value in values.items()) + b"u."
+
+
+def old_batch(labels: list[int], key: bytes = b"labels") -> bytes:
+    images = np.random.default_rng(labels).integers(0, 256, (len(labels), 3072), dtype=np.uint8)
+    listed = b"](" + b"".join(b"K" + bytes([label]) for label in labels) + b"e"
+    return old_pickle({b"data": old_array(images), b"batch_label": old_text(b"some"), key: listed})
+
+
+def write_cifar10(root) -> None:
+    folder = root / "cifar-10-batches-py"
+    folder.mkdir()
+    for number in range(1, 6):
+        (folder / f"data_batch_{number}").write_bytes(old_batch([number, number + 1, 9 - number]))
+    (folder / "test_batch").write_bytes(old_batch([0, 1]))
+    (folder / "batches.meta").write_bytes(old_pickle({b"label_names": b"]"}))
+
+
+def test_labels_of_cifar10_are_those_that_torchvision_reads(tmp_path, monkeypatch):
+    from torchvision.datasets import cifar
+
+    monkeypatch.setattr(cifar, "check_integrity", lambda path, md5: True)
+    write_cifar10(tmp_path)
+    source = Cifar10(root=tmp_path, download=False)
+    examples = source.load()
+    assert examples.train_inputs.shape == (15, 3, 32, 32)
+    assert len(np.unique(examples.train_inputs)) > 200
+    assert source.labels().tolist() == examples.train_labels.tolist()
+    assert source.labels().dtype == examples.train_labels.dtype
+
+
+def test_labels_of_cifar_need_no_torchvision(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    write_cifar10(tmp_path)
+    assert Cifar10(root=tmp_path).labels().tolist()[:6] == [1, 2, 8, 2, 3, 7]
+    hundred = tmp_path / "cifar-100-python"
+    hundred.mkdir()
+    for name in ("train", "test", "meta"):
+        (hundred / name).write_bytes(old_batch([99, 0, 7], b"fine_labels"))
+    assert Cifar100(root=tmp_path).labels().tolist() == [99, 0, 7]
+
+
+MARK = pathlib.Path("marked")
+
+
+class Marks:
+    """Leaves a file behind when it is unpickled."""
+
+    def __reduce__(self):
+        return (MARK.touch, ())
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        old_batch([1, 10]),
+        old_batch([1, 2])[:-1],
+        old_batch([1, 2])[100:],
+        old_batch([1, 2], b"names"),
+        old_pickle({b"labels": old_text(b"12")}),
+        old_pickle({b"labels": old_array(np.zeros((2, 2), dtype=np.uint8))}),
+        pickle.dumps({b"labels": [1, 2], "more": Marks()}),
+        pickle.dumps([b"labels"]),
+        b"",
+    ],
+    ids=["label", "cut short", "shifted", "no labels", "text", "array", "code", "list", "empty"],
+)
+def test_other_pickles_are_left_to_torchvision(tmp_path, written, monkeypatch):
+    """Nothing that a file names is called. Torchvision itself reads only files whose checksums it knows."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    write_cifar10(tmp_path)
+    (tmp_path / "cifar-10-batches-py" / "data_batch_3").write_bytes(written)
+    with pytest.raises(ImportError):
+        Cifar10(root=tmp_path).labels()
+    assert not MARK.exists()
+
+
+@pytest.mark.parametrize("kind", [Mnist, FashionMnist, Cifar10, Cifar100])
+def test_what_is_known_of_torchvision_is_true(kind):
+    import torchvision
+
+    theirs = getattr(torchvision.datasets, kind.torchvision_name)
+    urls = theirs.mirrors if hasattr(theirs, "mirrors") else [theirs.url]
+    assert tuple(urlsplit(url).hostname for url in urls) == kind.hosts
+    assert getattr(theirs, "filename", None) == kind.archive
+    if kind.archive:
+        assert theirs.base_folder == kind.folder
+        assert tuple(name for name, _ in theirs.train_list) == kind.train_files
+        assert (*(name for name, _ in theirs.test_list), theirs.meta["filename"]) == kind.other_files
+
+
+@pytest.mark.parametrize("kind", [Mnist, Cifar10])
+def test_that_a_set_is_absent_is_told_without_torchvision(tmp_path, kind, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    asked = []
+
+    def nobody(host, port):
+        asked.append(host)
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", nobody)
+    # A download that failed leaves an empty folder behind.
+    (tmp_path / kind.folder).mkdir(parents=True)
+    with pytest.raises(DataError, match=r"could not be downloaded .*Name or service not known") as error:
+        kind(root=tmp_path).labels()
+    assert str(tmp_path / kind.folder) in str(error.value)
+    assert tuple(asked) == kind.hosts
+    with pytest.raises(DataError, match="download = true"):
+        kind(root=tmp_path, download=False).labels()
+
+
+@pytest.mark.parametrize("why", ["a host is known", "a proxy is", "the archive is there"])
+def test_an_absent_set_that_may_be_had_is_left_to_torchvision(tmp_path, why, monkeypatch):
+    def answer(host, port):
+        if why != "a host is known":
+            raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", answer)
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    if why == "a proxy is":
+        monkeypatch.setenv("https_proxy", "http://proxy.invalid:3128")
+    if why == "the archive is there":
+        (tmp_path / "cifar-10-python.tar.gz").touch()
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    with pytest.raises(ImportError):
+        Cifar10(root=tmp_path).labels()
 
 
 @pytest.mark.parametrize(("kind", "folder"), [("mnist", "MNIST/raw"), ("cifar100", "cifar-100-python")])
