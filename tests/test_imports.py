@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -170,13 +171,39 @@ def test_a_verb_starts_without(words: list[str], without: set[str]) -> None:
 
     The digits are a file inside sklearn: its package is found, and its top module loaded, but nothing of scipy.
     """
-    code = (
+    assert not _loaded_by(words) & without
+
+
+def _loaded_by(words: list[str], *, code: int | None = None) -> set[str]:
+    """Return what a verb loads that ends with an exit code."""
+    return _loaded(
         f"import sys; sys.argv = ['fdsim', *{words!r}]\n"
         "import io, contextlib\nfrom fdsim.cli.app import main\n"
         "with contextlib.redirect_stdout(io.StringIO()):\n"
-        "    try:\n        main()\n    except SystemExit as stop:\n        assert not stop.code\n"
+        f"    try:\n        main()\n    except SystemExit as stop:\n        assert (stop.code or 0) == {code or 0}\n"
     )
-    assert not _loaded(code) & without
+
+
+PAPER = ["validate", "scenarios/paper/cifar10_clustered.toml", "--set"]
+
+
+def test_missing_files_of_a_data_set_are_told_without_torch(tmp_path: Path) -> None:
+    asked = [*PAPER, f"data.root={tmp_path}", "--set", "data.download=false"]
+    assert not _loaded_by(asked, code=2) & HEAVY
+
+
+def test_images_in_parquet_are_checked_without_torch(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.new("RGB", (32, 32)).save(file, "PNG")
+    path = tmp_path / "images.parquet"
+    pq.write_table(pa.table({"img": [file.getvalue()] * 100, "label": [*range(10)] * 10}), path)
+    asked = [*PAPER, "data.kind=parquet", "--set", f"data.train={path}", "--set", f"data.test={path}"]
+    asked += ["--set", "data.partition.samples_per_client=5"]
+    assert not _loaded_by(asked) & {*HEAVY - {"pyarrow"}, "pyarrow.compute"}
 
 
 def test_a_class_builds_its_validator_when_it_is_first_asked() -> None:

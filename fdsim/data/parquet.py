@@ -36,14 +36,8 @@ class ParquetImages(DataSource):
     @property
     def input_shape(self) -> Shape:
         """The shape of the first image."""
-        import pyarrow.parquet as pq
-
         path = _existing(self.train, "data.train")
-        column = self._image_column(path)
-        batch = next(pq.ParquetFile(path).iter_batches(1, columns=[column]), None)
-        if batch is None or not batch.num_rows:
-            raise DataError("data.train", f"'{path}' has no rows", "give a file with at least one image")
-        return tuple(_decoded(_encoded(batch.column(0), path)[0], path).shape)
+        return _first_shape(path, self._image_column(path), path.stat().st_mtime_ns)
 
     @property
     def classes(self) -> int:
@@ -91,13 +85,7 @@ def _existing(path: Path, place: str) -> Path:
 
 
 def _column(path: Path, wanted: str, usual: tuple[str, ...], key: str) -> str:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        names = pq.read_schema(path).names
-    except pa.ArrowInvalid as error:
-        raise DataError("data", f"'{path}' is not a Parquet file ({error})", "give a Parquet file") from None
+    names = _column_names(path, path.stat().st_mtime_ns)
     for name in (wanted,) if wanted else usual:
         if name in names:
             return name
@@ -105,6 +93,28 @@ def _column(path: Path, wanted: str, usual: tuple[str, ...], key: str) -> str:
     raise DataError(
         f"data.{key}", f"'{path}' has no column {looked_for}; it has {', '.join(names)}", f"set {key}"
     )
+
+
+# What every trial of a study asks for is kept: to read and decode one image for each takes longer than all else.
+@lru_cache(maxsize=4)
+def _column_names(path: Path, stamp_ns: int) -> tuple[str, ...]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return tuple(pq.read_schema(path).names)
+    except pa.ArrowInvalid as error:
+        raise DataError("data", f"'{path}' is not a Parquet file ({error})", "give a Parquet file") from None
+
+
+@lru_cache(maxsize=4)
+def _first_shape(path: Path, column: str, stamp_ns: int) -> Shape:
+    import pyarrow.parquet as pq
+
+    batch = next(pq.ParquetFile(path).iter_batches(1, columns=[column]), None)
+    if batch is None or not batch.num_rows:
+        raise DataError("data.train", f"'{path}' has no rows", "give a file with at least one image")
+    return tuple(_decoded(_encoded(batch.column(0), path)[0], path).shape)
 
 
 @lru_cache(maxsize=4)

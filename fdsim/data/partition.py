@@ -104,9 +104,9 @@ class Clustered(Partition):
                     f"that cluster {cluster} has (labels {', '.join(str(label) for label in owned)})",
                     f"set samples_per_client to {len(pool) // members} or less, or use fewer clients",
                 )
-            for member in range(members):
-                rows = pool[member * self.samples_per_client : (member + 1) * self.samples_per_client]
-                indices.append(np.sort(rows))
+            taken = pool[: members * self.samples_per_client].reshape(members, self.samples_per_client)
+            # At once: a million clients, one by one, take a second to sort.
+            indices.extend(np.sort(taken, axis=1))
         return Division(tuple(indices), true_cluster)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 
 import numpy as np
 import pyarrow as pa
@@ -72,6 +73,22 @@ def test_a_changed_file_is_decoded_again(tmp_path, pixels):
     assert len(data.load().train_inputs) == 3
     write(path, pixels, [0, 1, 2, 0, 1, 2])
     assert len(data.load().train_inputs) == 6
+
+
+def test_the_trials_of_a_study_decode_one_image_together(tmp_path, pixels, monkeypatch):
+    """A file that is written anew is looked at anew."""
+    from fdsim.data import parquet
+
+    decoded = []
+    plain = parquet._decoded
+    monkeypatch.setattr(parquet, "_decoded", lambda *given: decoded.append(given) or plain(*given))
+    path = write(tmp_path / "a.parquet", pixels, [0, 1, 2, 0, 1, 2])
+    shapes = {ParquetImages(train=path, test=path).input_shape for _ in range(3)}
+    assert shapes == {(3, 5, 4)}
+    assert len(decoded) == 1
+    write(path, pixels[:, :2], [0, 1, 2, 0, 1, 2], names=("image", "label"))
+    os.utime(path, ns=(0, 0))
+    assert ParquetImages(train=path, test=path).input_shape == (3, 2, 4)
 
 
 def test_grey_images_have_one_channel(tmp_path, pixels):
