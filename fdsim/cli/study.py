@@ -57,6 +57,8 @@ def study(
     console = PlainConsole()
     with own_code(trust(no_code)):
         plan = plan_study(load_study(file, sets or []))
+    for doubt in plan.doubts():
+        typer.echo(f"warning: {doubt}", err=True)
     folder = out or default_folder(plan)
     if dry_run:
         print_plan(plan, folder, console, workers=workers or default_workers(plan))

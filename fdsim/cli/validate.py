@@ -19,6 +19,8 @@ def validate(scenario: ScenarioFile, sets: Overrides = None, no_code: NoCode = F
 
         with own_code(trust(no_code)):
             plan = plan_study(load_study(scenario, sets or []))
+        for doubt in plan.doubts():
+            typer.echo(f"warning: {doubt}", err=True)
         typer.echo(
             f"{scenario}: valid. {len(plan.trials)} trials; `fdsim study {scenario} --dry-run` shows them"
         )

@@ -14,13 +14,15 @@ import tomli_w
 from fdsim.catalogue import merge
 from fdsim.data.memory import ANY_MACHINE_BYTES
 from fdsim.errors import InputError, ScenarioError
-from fdsim.prepare import planned_federation, prepare, refuse_impossible
+from fdsim.prepare import doubts, planned_federation, prepare, refuse_impossible
 from fdsim.scenario import Scenario, parse_scenario
 from fdsim.scenario.file import with_value
 from fdsim.studies.study_file import Settings, StudyFile
 
 _LONGEST_SLUG = 80
 MOST_TRIALS = 10_000
+#: Counts of logs differ from seed to seed, and so do the sentences about them.
+_MOST_DOUBTS = 5
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,25 @@ class StudyPlan:
     def traces(self) -> int:
         """How many different traces the trials need."""
         return len({trial.trace_key for trial in self.trials})
+
+    def doubts(self) -> list[str]:
+        """Return what is allowed in the trials but can hardly be meant: each once, with the first trial it holds in.
+
+        What is doubted lies in fleet and server, so that trials on one trace have their doubts in common.
+        """
+        first: dict[str, Trial] = {}
+        for trial in self.trials:
+            first.setdefault(trial.trace_key, trial)
+        found: dict[str, list[Trial]] = {}
+        for trial in first.values():
+            for doubt in doubts(trial.scenario):
+                found.setdefault(doubt, []).append(trial)
+        told = [
+            doubt if len(held) == len(first) else f"{doubt} (in trial {held[0].label})"
+            for doubt, held in found.items()
+        ]
+        more = len(told) - _MOST_DOUBTS
+        return told if more <= 0 else [*told[:_MOST_DOUBTS], f"{more} more such doubts in other trials"]
 
     def resolved_toml(self) -> str:
         """Write the study as one self-contained file: base included, seeds listed."""

@@ -40,5 +40,15 @@ def test_logs_that_are_shorter_than_the_run_are_told_by_every_verb(
     assert said in fdsim("validate", *words).err
     assert said in fdsim("explain", *words, "--rounds", 1).out
     assert said in fdsim("trace", "make", *words, "--out", tmp_path / "trace.parquet").err
+    study = tmp_path / "study.toml"
+    study.write_text(
+        f'[study]\nbase = "{QUICKSTART}"\nseeds = 2\n[study.grid]\n"server.round_interval_s" = [3600, 86400]\n'
+    )
+    asked = (study, *SHORT, "--set", fleet)
+    for verb, *options in (("validate",), ("study", "--dry-run", "--workers", 1)):
+        answer = fdsim(verb, *asked, *options)
+        assert answer.exit_code == 0, answer.err
+        assert answer.err.count(said) == 1
+        assert "(in trial round_interval_s=86400 seed=1)" in answer.err
     enough = fdsim("validate", *words, "--set", "server.round_interval_s=3600")
     assert "warning" not in enough.err
