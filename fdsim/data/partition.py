@@ -95,7 +95,7 @@ class Clustered(Partition):
         indices: list[np.ndarray] = []
         for cluster in range(self.clusters):
             owned = order[cluster * self.labels_per_cluster : (cluster + 1) * self.labels_per_cluster]
-            pool = rng.permutation(np.flatnonzero(np.isin(labels, owned)))
+            pool = rng.permutation(np.flatnonzero(np.isin(np.arange(classes), owned)[labels]))
             members = int((true_cluster == cluster).sum())
             if members * self.samples_per_client > len(pool):
                 raise DataError(
