@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from fdsim.learning import c_kernel
-from fdsim.learning.direct_products import addresses, kernel, upper_products
+from fdsim.kernels import c_kernel
+from fdsim.kernels.updates import addresses, kernel, upper_products
 from fdsim.learning.similarity import UpdateComparer
 from fdsim.strategies.base import Federation, UpdateScore
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fdsim.learning.c_kernel import load
+from fdsim.kernels.c_kernel import load
 
-_SOURCE = Path(__file__).with_name("direct_products.c")
+_SOURCE = Path(__file__).with_name("updates.c")
 
 
 @cache
