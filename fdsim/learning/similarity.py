@@ -64,16 +64,16 @@ class UpdateComparer:
 
     Rows are laid out group by group, so that each product reads one slice, and a client that is compared with
     nobody takes no row. The buffer is made once and used again: fresh memory costs more than the copy into
-    it. Our own kernel (`direct`, on a CPU) reads the updates where they lie: they are held, not copied.
+    it. Our own kernel, on a CPU, reads the updates where they lie: they are held, not copied.
     """
 
-    def __init__(self, score: UpdateScore, federation: Federation, *, direct: bool = False) -> None:
+    def __init__(self, score: UpdateScore, federation: Federation) -> None:
         self._score, self._federation = score, federation
         self._sketch: Sketch | None = None
         self._buffer = torch.empty(0, 0, dtype=federation.dtype, device=federation.accelerator)
         #: Whether our own kernel multiplies.
         self.direct = (
-            direct
+            federation.direct
             and federation.accelerator.type == "cpu"
             and update_kernel.kernel(federation.dtype) is not None
         )
