@@ -237,6 +237,6 @@ def make_task(prepared: Prepared, *, device: str | None = None) -> Task:
         true_cluster=prepared.true_cluster,
         accelerator=trainer.accelerator,
         dtype=trainer.dtype,
+        direct=trainer.plan.direct,
     )
-    convolutions = "direct" if trainer.plan.direct else "torch"
-    return Task(trainer, federation, scenario.training, scenario.telemetry, convolutions)
+    return Task(trainer, federation, scenario.training, scenario.telemetry)

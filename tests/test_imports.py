@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "fdsim"
 LAYERS: list[set[str]] = [
     {"errors"},
     {"files", "rng", "workload", "catalogue"},
-    {"data"},
+    {"data", "kernels"},
     {"trace"},
     {"devices", "participation", "strategies"},
     {"telemetry"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from fdsim.errors import RunError
 from fdsim.strategies.base import (
@@ -56,9 +57,8 @@ def check_blend(strategy: Strategy, cohort: Cohort, blend: Blend) -> None:
         if shape != (wanted,):
             told = f"{name} has shape {list(shape)}, one number per {per} would be [{wanted}]"
             raise misfit(strategy, "blend", f"{told} {when}")
-    if blend.correction is not None and blend.correction.shape != cohort.params.shape:
-        told = f"correction has shape {list(blend.correction.shape)}, the parameters have {list(cohort.params.shape)}"
-        raise misfit(strategy, "blend", f"{told} {when}")
+    if not callable(blend.correction):
+        check_correction(strategy, cohort, blend.correction)
     if not np.isfinite(blend.weights).all():
         raise misfit(strategy, "blend", f"weights are not all finite {when}")
     stand_in = np.asarray(blend.stand_in)
@@ -72,6 +72,24 @@ def check_blend(strategy: Strategy, cohort: Cohort, blend: Blend) -> None:
     if told:
         remedy = "`substituted` and `renormalised` work the weights out; `mixture` says what no code says"
         raise misfit(strategy, "blend", f"{told} {when}. {remedy}")
+
+
+def correction_of(strategy: Strategy, cohort: Cohort, blend: Blend) -> Tensor | None:
+    """Return what a blend adds to the weighted sum, now that all received updates have been stored."""
+    if not callable(blend.correction):
+        return blend.correction
+    found = blend.correction()
+    check_correction(strategy, cohort, found)
+    return found
+
+
+def check_correction(strategy: Strategy, cohort: Cohort, correction: Tensor | None) -> None:
+    """Raise an error when a correction does not have the parameters' shape."""
+    if correction is not None and correction.shape != cohort.params.shape:
+        told = (
+            f"correction has shape {list(correction.shape)}, the parameters have {list(cohort.params.shape)}"
+        )
+        raise misfit(strategy, "blend", f"{told} (round {cohort.round_index})")
 
 
 def _disagreement(cohort: Cohort, blend: Blend) -> str:

@@ -37,9 +37,11 @@ class Task:
     federation: Federation
     training: Training
     telemetry: Telemetry
-    convolutions: str = "torch"
-    """Whose convolutions train, and whose products compare: torch's, or our own kernels (direct). They differ in their
-    last bits."""
+
+    @property
+    def convolutions(self) -> str:
+        """Whose convolutions train, and who computes on updates: torch, or our own kernels (direct)."""
+        return "direct" if self.federation.direct else "torch"
 
     def due(self, every: int, round_index: int) -> bool:
         """Whether something done every so many rounds, and after the last one, is done now; 0 is never."""
@@ -112,8 +114,7 @@ def learn(strategy: Strategy, task: Task, trace: Iterable[TraceRound], learner: 
     """
     federation = task.federation
     learner.move(federation.accelerator)
-    direct = task.convolutions == "direct"
-    comparer = UpdateComparer(strategy.update_score, federation, direct=direct) if strategy.compares else None
+    comparer = UpdateComparer(strategy.update_score, federation) if strategy.compares else None
     for trace_round in trace:
         if trace_round.round < learner.next_round:
             continue

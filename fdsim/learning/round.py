@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fdsim.errors import NumericalError
-from fdsim.learning.blend_check import blend_of, check_state
+from fdsim.learning.blend_check import blend_of, check_state, correction_of
 from fdsim.learning.counterfactual import Counterfactual, SubstitutionError
 from fdsim.learning.friends import CLUSTERS_UP_TO, friend_figures
 from fdsim.learning.records import client_rows, round_row, snapshot_of
@@ -153,8 +153,9 @@ class Round:
                 with self.watch.on("analytics"):
                     self._counterfactual.add(positions, chunk)
         with self.watch.on("blend"):
-            if blend.correction is not None:
-                self.update += blend.correction
+            correction = correction_of(self.strategy, cohort, blend)
+            if correction is not None:
+                self.update += correction
             self._tensors["losses"] = torch.cat(losses)
             if figures:
                 self._tensors["figures"] = torch.cat(figures)

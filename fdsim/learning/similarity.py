@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fdsim.learning import direct_products
+from fdsim.kernels import updates as update_kernel
 from fdsim.rng import stream
 from fdsim.strategies.base import Federation, UpdateScore
 
@@ -64,18 +64,18 @@ class UpdateComparer:
 
     Rows are laid out group by group, so that each product reads one slice, and a client that is compared with
     nobody takes no row. The buffer is made once and used again: fresh memory costs more than the copy into
-    it. Our own kernel (`direct`, on a CPU) reads the updates where they lie: they are held, not copied.
+    it. Our own kernel, on a CPU, reads the updates where they lie: they are held, not copied.
     """
 
-    def __init__(self, score: UpdateScore, federation: Federation, *, direct: bool = False) -> None:
+    def __init__(self, score: UpdateScore, federation: Federation) -> None:
         self._score, self._federation = score, federation
         self._sketch: Sketch | None = None
         self._buffer = torch.empty(0, 0, dtype=federation.dtype, device=federation.accelerator)
         #: Whether our own kernel multiplies.
         self.direct = (
-            direct
+            federation.direct
             and federation.accelerator.type == "cpu"
-            and direct_products.kernel(federation.dtype) is not None
+            and update_kernel.kernel(federation.dtype) is not None
         )
         self._held: list[Tensor] = []
         #: Where each of the buffer's rows lies, for the kernel.
@@ -131,7 +131,7 @@ class UpdateComparer:
         if self.direct:
             rows = rows.to(self._federation.dtype).contiguous()
             self._held.append(rows)
-            self._address[places] = direct_products.addresses(rows)
+            self._address[places] = update_kernel.addresses(rows)
         elif (np.diff(places) == 1).all():
             self._buffer[int(places[0]) : int(places[-1]) + 1].copy_(rows)
         else:
@@ -157,7 +157,7 @@ class UpdateComparer:
             if not self._address[start:stop].all():
                 raise RuntimeError("an update that is to be compared was never added")
             width = self._held[0].shape[1]
-            return direct_products.upper_products(self._address[start:stop], width, self._federation.dtype)
+            return update_kernel.upper_products(self._address[start:stop], width, self._federation.dtype)
         return _upper_products(self._buffer[start:stop])
 
 

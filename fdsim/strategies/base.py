@@ -10,6 +10,7 @@ it. Strategies import no torch at module level, so that reading a scenario stays
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -52,6 +53,8 @@ class Federation:
     accelerator: Any
     """A torch.device; stored updates live there."""
     dtype: Any
+    direct: bool = False
+    """Whether our own C kernels compute what they can on a CPU. They and torch differ in their last bits."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +104,8 @@ class Blend:
     """[M] the client that stands in for each missing one, or MEAN, ZERO, STORED, LEFT_OUT, STORED_ON_MEAN."""
     similarity: np.ndarray
     """[M] the score by which the stand-in was chosen; NaN for none."""
-    correction: torch.Tensor | None = None
-    """[P] added to the weighted sum."""
+    correction: torch.Tensor | Callable[[], torch.Tensor | None] | None = None
+    """[P] added to the weighted sum; or what works it out, called when all received updates have been stored."""
     mixture: np.ndarray | None = None
     """[M, S + 1] where substitutes are mixtures: the part of each received update, and last of what is stored for
     the client itself, in each; `stand_in` then names the largest part. None where `stand_in` says it all."""

@@ -37,6 +37,7 @@ from fdsim.strategies.remembered import (
     age_of,
     blank_remembered,
     compare_and_remember,
+    mean_move,
     recall,
     recalled_sum,
     settle,
@@ -147,9 +148,6 @@ class FdmsMemory(Strategy):
         active, missing = cohort.active, cohort.missing
         plan = self._plan(state, cohort)
         known, found = plan.known, plan.found
-        parts = found.parts.copy()
-        # The mean move of those who are back, Δᵢ − yᵢ, of which the fresh updates are known only later.
-        parts[:, :-1] += plan.followed[:, None] * plan.returning
         # Who is known speaks for who is not; then the weights of the missing go to what their substitutes are made of.
         speaks = np.concatenate([active, missing[known]])
         weight, unknown_error = self._speaking(state, cohort, speaks)
@@ -157,19 +155,24 @@ class FdmsMemory(Strategy):
         missing_weight[known] = weight[len(active) :]
         stand_in = np.where(found.main >= 0, active[np.maximum(found.main, 0)], found.main)
         stand_in = np.where(known, stand_in, LEFT_OUT)
+        recalled, moved = missing_weight * found.parts[:, -1], float(missing_weight @ plan.followed)
+
+        def correction() -> torch.Tensor | None:
+            """Return what is remembered of the missing, and the mean move of those who are back."""
+            total = recalled_sum(state, missing, recalled, cohort.params)
+            if moved == 0.0 or not plan.returning.any():
+                return total
+            move = mean_move(state, int(np.count_nonzero(plan.returning)))
+            return move.mul_(moved) if total is None else total.add_(move, alpha=moved)
+
+        mixture = found.parts.copy()
+        mixture[:, :-1] += plan.followed[:, None] * plan.returning
         return Blend(
-            weights=active_weight + missing_weight @ parts[:, :-1],
+            weights=active_weight + missing_weight @ found.parts[:, :-1],
             stand_in=stand_in,
             similarity=np.where(stand_in >= 0, -np.sqrt(found.main_error), np.nan),
-            correction=recalled_sum(
-                state,
-                np.concatenate([missing, active]),
-                np.concatenate(
-                    [missing_weight * parts[:, -1], -(missing_weight @ plan.followed) * plan.returning]
-                ),
-                cohort.params,
-            ),
-            mixture=parts,
+            correction=correction,
+            mixture=mixture,
             predicted_error=np.where(known, found.error + plan.lag_error, unknown_error) * calibration(state),
         )
 

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -58,6 +59,7 @@ def blank_remembered(federation: Federation, form: Form) -> State:
         "memory": torch.zeros(shape, dtype=kind, device=federation.accelerator),
         "stored_in": np.full(rows, -1, dtype=np.int32),
         "moved": torch.zeros(federation.parameters, dtype=federation.dtype, device=federation.accelerator),
+        "direct": federation.direct,
     }
     if form == "circles":
         state |= {
@@ -103,6 +105,11 @@ def recalled_sum(
     if not len(rows):
         return None
     memory: torch.Tensor = state["memory"]
+    kernel = _kernel(state, like)
+    if kernel is not None:
+        found = torch.zeros_like(like)
+        kernel.add_weighted_(found, kernel.addresses(memory)[rows], total[rows])
+        return found
     if memory.dtype == like.dtype and 2 * len(rows) >= len(total):
         return torch.as_tensor(total, dtype=like.dtype, device=like.device) @ memory
     # A few rows at a time: fresh memory for a copy of all of them costs more than the sum.
@@ -123,27 +130,58 @@ def compare_and_remember(
     """
     import torch
 
-    memory, moved = state["memory"], state["moved"]
     known = age_of(state, clients, cohort.round_index) > 0
-    square_before = torch.dot(moved, moved)
-    move, squares = torch.empty_like(moved), []
-    # Row by row, each stays in a CPU's cache while it is compared and overwritten: a third of the time of all at once.
-    for row, counts, update in zip(_rows(state, clients).tolist(), known.tolist(), updates, strict=True):
-        kept = memory[row]
-        torch.sub(update, kept, out=move)
-        squares.append(torch.dot(move, move))
-        if counts:
-            moved += move
-        if "circle" not in state:
-            kept.copy_(update)
+    squares, growth = _compared(state, clients, updates, known)
     if "circle" in state:
         circles = np.arange(len(state["stored_in"]))
         of_active = state["circle"][cohort.active]
         count = np.bincount(of_active[of_active >= 0], minlength=len(circles))
         member = (state["circle"][clients] == circles[:, None]) / np.maximum(count, 1)[:, None]
         state["incoming"].addmm_(torch.as_tensor(member, dtype=updates.dtype, device=updates.device), updates)
-    added = (torch.dot(moved, moved) - square_before) / len(clients)
-    return torch.stack([torch.stack(squares), added.expand(len(clients))], dim=1)
+    return torch.stack([squares, (growth / len(clients)).expand(len(clients))], dim=1)
+
+
+def _compared(
+    state: State, clients: np.ndarray, updates: torch.Tensor, known: np.ndarray
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return ‖m‖² of each move and by how much ‖Σ m‖² grows; where each client has a row of its own, put updates there."""
+    import torch
+
+    memory, moved = state["memory"], state["moved"]
+    rows, each = _rows(state, clients), "circle" not in state
+    kernel = _kernel(state, updates)
+    if each and kernel is not None:
+        updates = updates.contiguous()
+        found = kernel.remember(kernel.addresses(updates), kernel.addresses(memory)[rows], known, moved)
+        return found[0].to(moved.dtype), found[1].to(moved.dtype)
+    square_before = torch.dot(moved, moved)
+    move, squares = torch.empty_like(moved), []
+    # Row by row, each stays in a CPU's cache while it is compared and overwritten: a third of the time of all at once.
+    for row, counts, update in zip(rows.tolist(), known.tolist(), updates, strict=True):
+        kept = memory[row]
+        torch.sub(update, kept, out=move)
+        squares.append(torch.dot(move, move))
+        if counts:
+            moved += move
+        if each:
+            kept.copy_(update)
+    return torch.stack(squares), torch.dot(moved, moved) - square_before
+
+
+def mean_move(state: State, count: int) -> torch.Tensor:
+    """Return the mean of the moves m [P] of a round's `count` clients that are back, once all are remembered."""
+    moved: torch.Tensor = state["moved"]
+    return moved / max(count, 1)
+
+
+def _kernel(state: State, like: torch.Tensor) -> ModuleType | None:
+    """Return our own kernel where it is to compute on memories as they are."""
+    memory = state["memory"]
+    if not state.get("direct") or memory.device.type != "cpu" or memory.dtype != like.dtype:
+        return None
+    from fdsim.kernels import updates as update_kernel
+
+    return update_kernel if update_kernel.kernel(like.dtype) is not None else None
 
 
 def settle(state: State, cohort: Cohort) -> None:

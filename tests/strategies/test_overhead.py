@@ -53,9 +53,10 @@ def cifar_task(clients: int, rounds: int, samples: int, training: Training) -> T
         true_cluster=np.arange(clients) % 5,
         accelerator=trainer.accelerator,
         dtype=trainer.dtype,
+        direct=trainer.plan.direct,
     )
     telemetry = Telemetry(evaluate_every=1000, similarity_every=0)
-    return Task(trainer, federation, training, telemetry, "direct" if trainer.plan.direct else "torch")
+    return Task(trainer, federation, training, telemetry)
 
 
 def half_active(active: int, rounds: int) -> list[TraceRound]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from fdsim.learning.c_kernel import load
+from fdsim.kernels.c_kernel import load
 
 #: The kernel reads and writes whole vectors, the last of which may reach so many bytes beyond the end of a tensor.
 ROOM_BYTES = 64

@@ -17,7 +17,7 @@ import torch
 from torch.nn import functional
 
 from fdsim.data.datasets import Examples
-from fdsim.learning import c_kernel
+from fdsim.kernels import c_kernel
 from fdsim.learning.cohort.cohort import CohortTrainer
 from fdsim.learning.config.acceleration import Acceleration
 from fdsim.learning.config.training import Training

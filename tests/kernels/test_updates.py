@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from fdsim.learning import c_kernel
-from fdsim.learning.direct_products import addresses, kernel, upper_products
+from fdsim.kernels import c_kernel
+from fdsim.kernels.updates import addresses, kernel, upper_products
 from fdsim.learning.similarity import UpdateComparer
 from fdsim.strategies.base import Federation, UpdateScore
 
@@ -51,9 +51,9 @@ def compared(direct: bool, wanted: np.ndarray | None, rows: torch.Tensor) -> tor
     """What a comparer makes of chunks that arrive in another order than clients have."""
     federation = Federation(
         *(len(rows), 1, rows.shape[1], 0, np.full(len(rows), 1 / len(rows)), None),
-        *(torch.device("cpu"), rows.dtype),
+        *(torch.device("cpu"), rows.dtype, direct),
     )
-    comparer = UpdateComparer(UpdateScore(), federation, direct=direct)
+    comparer = UpdateComparer(UpdateScore(), federation)
     assert comparer.direct == direct
     for _ in range(2):  # the second round must not see anything of the first
         comparer.begin(0, wanted, len(rows))
@@ -74,8 +74,8 @@ def test_a_comparer_with_the_kernel_is_one_without(some: bool) -> None:
 
 @needs_kernel
 def test_an_update_that_never_came_is_noticed() -> None:
-    federation = Federation(3, 1, 10, 0, np.full(3, 1 / 3), None, torch.device("cpu"), torch.float64)
-    comparer = UpdateComparer(UpdateScore(), federation, direct=True)
+    federation = Federation(3, 1, 10, 0, np.full(3, 1 / 3), None, torch.device("cpu"), torch.float64, True)
+    comparer = UpdateComparer(UpdateScore(), federation)
     comparer.begin(0, None, 3)
     comparer.add(np.arange(2), rows_of(2, 10))
     with pytest.raises(RuntimeError, match="never added"):
@@ -85,9 +85,9 @@ def test_an_update_that_never_came_is_noticed() -> None:
 def test_without_a_compiler_torch_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel.cache_clear()
     monkeypatch.setattr(c_kernel, "_compiler", lambda: None)
-    federation = Federation(3, 1, 10, 0, np.full(3, 1 / 3), None, torch.device("cpu"), torch.float64)
+    federation = Federation(3, 1, 10, 0, np.full(3, 1 / 3), None, torch.device("cpu"), torch.float64, True)
     try:
-        comparer = UpdateComparer(UpdateScore(), federation, direct=True)
+        comparer = UpdateComparer(UpdateScore(), federation)
     finally:
         kernel.cache_clear()
     assert not comparer.direct

@@ -22,23 +22,28 @@ from fdsim.files import UnfinishedFile
 log = logging.getLogger("fdsim.learning")
 
 _FLAGS = ("-O3", "-march=native", "-shared", "-fPIC", "-pthread")
+#: Lets a kernel share the threads of torch; not every compiler knows it.
+_SHARED_THREADS = "-fopenmp"
 #: How long a compiler may take to say its version, and to compile, s.
 _VERSION_S, _COMPILE_S = 10.0, 120.0
 _NUMBERS = {torch.float32: (), torch.float64: ("-DT=double", "-DWHOLE=int64_t")}
 
 
-def load(source: Path, dtype: torch.dtype, *, prover: str, purpose: str) -> ctypes.CDLL | None:
+def load(
+    source: Path, dtype: torch.dtype, *, prover: str, purpose: str, threads: bool = False
+) -> ctypes.CDLL | None:
     """Return a kernel for a type of numbers, or None where it cannot be compiled or does not work.
 
     It is compiled in a few seconds, once for each machine. The module `prover` has a function `prove` that holds a
-    library against torch; `purpose` says in messages what the kernel computes.
+    library against torch; `purpose` says in messages what the kernel computes. One that has `threads` of its own
+    shares those of torch where the compiler can be told so.
     """
     compiler = _compiler()
     if compiler is None:
         log.info("no C compiler: %s are torch's own", purpose)
         return None
     try:
-        return _loaded(compiler, source, dtype, prover)
+        return _loaded(compiler, source, dtype, prover, threads=threads)
     except (OSError, subprocess.SubprocessError) as error:
         log.warning(
             *("the kernel for %s could not be compiled, torch's own are used: %s%s", purpose, error),
@@ -62,28 +67,43 @@ def _told(error: Exception) -> str:
     return f" ({lines[-1]})" if lines else ""
 
 
-def _loaded(compiler: list[str], source: Path, dtype: torch.dtype, prover: str) -> ctypes.CDLL:
+def _loaded(
+    compiler: list[str], source: Path, dtype: torch.dtype, prover: str, *, threads: bool
+) -> ctypes.CDLL:
     """Load the kernel from the cache, or compile, prove, load and keep it."""
-    flags = (*_FLAGS, *_NUMBERS[dtype])
+    plain = (*_FLAGS, *_NUMBERS[dtype])
+    choices = [(*plain, _SHARED_THREADS), plain] if threads else [plain]
     version = subprocess.run([*compiler, "--version"], capture_output=True, check=True, timeout=_VERSION_S)
-    about = [source.read_bytes(), version.stdout, *(word.encode() for word in (*compiler, *flags))]
+    about = [source.read_bytes(), version.stdout, *(word.encode() for word in compiler)]
     about += [platform.machine().encode(), _processor().encode()]
-    name = f"{source.stem}-" + hashlib.sha256(b"\n".join(about)).hexdigest()[:16]
+    names = {flags: _name(source, [*about, *(flag.encode() for flag in flags)]) for flags in choices}
     cache_folder = _cache_folder()
-    kept = None if cache_folder is None else _kept(cache_folder, name)
-    if kept is not None:
-        return ctypes.CDLL(str(kept))
+    for name in names.values() if cache_folder is not None else ():
+        kept = _kept(cache_folder, name)
+        if kept is not None:
+            return ctypes.CDLL(str(kept))
     # What is loaded stays in memory when its file is removed, so that nothing is left where no cache can be written.
     with tempfile.TemporaryDirectory(prefix="fdsim-", ignore_cleanup_errors=True) as scratch:
-        fresh = Path(scratch) / f"{name}.so"
-        command = [*compiler, *flags, str(source), "-o", str(fresh), "-lm"]
-        subprocess.run(command, check=True, capture_output=True, timeout=_COMPILE_S)
-        _prove(fresh, dtype, prover)
+        for flags, name in names.items():
+            fresh = Path(scratch) / f"{name}.so"
+            command = [*compiler, *flags, str(source), "-o", str(fresh), "-lm"]
+            try:
+                subprocess.run(command, check=True, capture_output=True, timeout=_COMPILE_S)
+                _prove(fresh, dtype, prover)
+                break
+            except subprocess.CalledProcessError:
+                if flags == plain:
+                    raise
         library = ctypes.CDLL(str(fresh))
         if cache_folder is not None:
             with suppress(OSError), UnfinishedFile(cache_folder / f"{name}-{_sum(fresh)}.so") as waiting:
                 shutil.copyfile(fresh, waiting)
     return library
+
+
+def _name(source: Path, about: list[bytes]) -> str:
+    """Name a library after all that it depends on."""
+    return f"{source.stem}-" + hashlib.sha256(b"\n".join(about)).hexdigest()[:16]
 
 
 def _cache_folder() -> Path | None:

@@ -1,0 +1,253 @@
+/* What a CPU computes of a round's updates: compiled at first use by c_kernel.py. Rows of numbers are read where they lie.
+
+   - upper_products: inner products of all pairs of rows. A general library lays rows out anew before it multiplies
+     them, computes both halves of what is symmetric, and is made for far larger results. Here HIGH × WIDE products
+     grow in registers, one vector of each row at a time, and their lanes are added up once a block of columns is done.
+     Only tiles that reach above the diagonal are computed.
+   - remember: how far rows are from what was remembered of them, and the rows remembered instead.
+   - weighted_sum: a sum of rows.
+
+   T is the type of the numbers, float unless the compiler is told otherwise. Sums over long rows are taken in double
+   precision, block by block. Columns are divided into parts, which threads take; how many parts there are does not
+   depend on the number of threads, so that results do not either. */
+
+#ifndef _OPENMP
+#include <pthread.h>
+#endif
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#ifndef T
+#define T float
+#endif
+
+/* Vectors as in direct_conv.c; a tile takes HIGH × WIDE + WIDE + 1 of the processor's registers. */
+#if defined(__AVX512F__) && !defined(__znver3__) && !defined(__znver4__)
+#define BYTES 64
+#else
+#define BYTES 32
+#endif
+#if defined(__AVX512VL__)
+#define HIGH 5
+#define WIDE 5
+#else
+#define HIGH 3
+#define WIDE 3
+#endif
+#define LANES ((int64_t)(BYTES / sizeof(T)))
+/* Columns that are multiplied at a time: those of all rows stay in the second-level cache. */
+#define BLOCK 2048
+/* Columns that are read at a time where each row is read once: long runs are what memory is good at. */
+#define RUN 8192
+/* Columns of a part, at the least. */
+#define PART 4096
+#define MOST_PARTS 8
+/* Numbers that the sums of all parts may take together. */
+#define MOST_SUMS ((int64_t)1 << 23)
+
+typedef T vec __attribute__((vector_size(BYTES), aligned(sizeof(T)), may_alias));
+#define LOAD(p) (*(const vec *)(p))
+#define STORE(p) (*(vec *)(p))
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 8")
+/* Keeps a vector that is used several times in a register; compilers would rather read it again for each product. */
+#if defined(__x86_64__)
+#define HOLD(a) __asm__("" : "+v"(a))
+#else
+#define HOLD(a) (void)(a)
+#endif
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+INLINE T total(vec a) {
+    T part[LANES];
+    *(vec *)part = a;
+    UNROLL for (int half = LANES / 2; half > 0; half /= 2)
+        UNROLL for (int l = 0; l < half; l++) part[l] += part[l + half];
+    return part[0];
+}
+
+/* The products of HIGH rows with WIDE others, over the columns from..to. */
+INLINE void multiply_tile(const T *const *a, const T *const *b, int64_t from, int64_t to, T found[HIGH][WIDE]) {
+    vec sum[HIGH][WIDE];
+    UNROLL for (int i = 0; i < HIGH; i++)
+        UNROLL for (int j = 0; j < WIDE; j++) sum[i][j] = (vec){0};
+    int64_t k = from;
+    for (; k + LANES <= to; k += LANES) {
+        vec right[WIDE];
+        UNROLL for (int j = 0; j < WIDE; j++) {
+            right[j] = LOAD(b[j] + k);
+            HOLD(right[j]);
+        }
+        UNROLL for (int i = 0; i < HIGH; i++) {
+            vec left = LOAD(a[i] + k);
+            HOLD(left);
+            UNROLL for (int j = 0; j < WIDE; j++) sum[i][j] += left * right[j];
+        }
+    }
+    UNROLL for (int i = 0; i < HIGH; i++)
+        UNROLL for (int j = 0; j < WIDE; j++) {
+            T product = total(sum[i][j]);
+            for (int64_t l = k; l < to; l++) product += a[i][l] * b[j][l];
+            found[i][j] = product;
+        }
+}
+
+/* Row `start` and those after it; the last row again where there are no more. */
+INLINE void take(const T **taken, int size, const T *const *rows, int64_t count, int64_t start) {
+    for (int i = 0; i < size; i++) taken[i] = rows[least(start + i, count - 1)];
+}
+
+/* What the threads share: columns in parts, and what is done with those from..to of a part. */
+typedef struct Work {
+    void (*task)(const struct Work *work, int64_t from, int64_t to, int64_t part);
+    const T *const *rows;
+    int64_t count, width, parts, next;
+    double *sums;
+    T *const *kept;
+    const uint8_t *counts;
+    const T *factors;
+    T *total;
+} Work;
+
+static void *take_parts(void *shared) {
+    Work *work = shared;
+    /* Parts begin where blocks do. */
+    int64_t blocks = (work->width + BLOCK - 1) / BLOCK, part;
+    while ((part = __atomic_fetch_add(&work->next, 1, __ATOMIC_RELAXED)) < work->parts)
+        work->task(work, part * blocks / work->parts * BLOCK,
+                   least((part + 1) * blocks / work->parts * BLOCK, work->width), part);
+    return NULL;
+}
+
+/* Divides the columns into parts whose sums, `each` numbers a part, are added up in found [each] in the end. Returns 0,
+   or 1 where there is no memory. */
+static int do_in_parts(Work *work, int64_t threads, int64_t each, double *found) {
+    work->parts = most(1, least(least(MOST_PARTS, work->width / PART), MOST_SUMS / most(each, 1)));
+    work->next = 0;
+    work->sums = calloc((size_t)(work->parts * most(each, 1)), sizeof(double));
+    if (!work->sums) return 1;
+    threads = most(1, least(threads, work->parts));
+#ifdef _OPENMP
+    /* Torch's own threads, where it uses this library too: they wait for work without sleeping, and threads beside them
+       would have to share their cores. */
+#pragma omp parallel num_threads((int)threads)
+    take_parts(work);
+#else
+    pthread_t others[MOST_PARTS];
+    int64_t started = 0;
+    while (started + 1 < threads && !pthread_create(&others[started], NULL, take_parts, work)) started++;
+    take_parts(work);
+    for (int64_t n = 0; n < started; n++) pthread_join(others[n], NULL);
+#endif
+    for (int64_t n = 0; n < each; n++) {
+        found[n] = work->sums[n];
+        for (int64_t part = 1; part < work->parts; part++) found[n] += work->sums[part * each + n];
+    }
+    free(work->sums);
+    return 0;
+}
+
+static void multiply(const Work *work, int64_t from, int64_t to, int64_t part) {
+    int64_t count = work->count;
+    double *sums = work->sums + part * count * count;
+    for (int64_t k = from; k < to; k += BLOCK)
+        for (int64_t i = 0; i < count; i += HIGH) {
+            const T *a[HIGH];
+            take(a, HIGH, work->rows, count, i);
+            for (int64_t j = i; j < count; j += WIDE) {
+                const T *b[WIDE];
+                T found[HIGH][WIDE];
+                take(b, WIDE, work->rows, count, j);
+                multiply_tile(a, b, k, least(k + BLOCK, to), found);
+                for (int64_t h = i; h < least(i + HIGH, count); h++)
+                    for (int64_t w = j; w < least(j + WIDE, count); w++) sums[h * count + w] += found[h - i][w - j];
+            }
+        }
+}
+
+/* Puts the products of `count` rows of `width` numbers into found [count][count], on and above the diagonal; below it
+   there may be anything. Returns 0, or 1 where there is no memory. */
+int upper_products(const T *const *rows, int64_t count, int64_t width, int64_t threads, double *found) {
+    Work work = {.task = multiply, .rows = rows, .count = count, .width = width};
+    return do_in_parts(&work, threads, count * count, found);
+}
+
+/* Takes the difference to what is kept of a row, over columns from..to; returns its square. */
+INLINE T move_on(const T *row, T *kept, T *moved, int counts, int64_t from, int64_t to) {
+    vec square[4] = {{0}, {0}, {0}, {0}};
+    int64_t k = from;
+    for (; k + 4 * LANES <= to; k += 4 * LANES)
+        UNROLL for (int n = 0; n < 4; n++) {
+            vec fresh = LOAD(row + k + n * LANES), move = fresh - LOAD(kept + k + n * LANES);
+            square[n] += move * move;
+            if (counts) STORE(moved + k + n * LANES) += move;
+            STORE(kept + k + n * LANES) = fresh;
+        }
+    T rest = total((square[0] + square[1]) + (square[2] + square[3]));
+    for (; k < to; k++) {
+        T move = row[k] - kept[k];
+        rest += move * move;
+        if (counts) moved[k] += move;
+        kept[k] = row[k];
+    }
+    return rest;
+}
+
+static double square_of(const T *numbers, int64_t from, int64_t to) {
+    T sum[16] = {0};
+    double rest = 0;
+    int64_t k = from;
+    for (; k + 16 <= to; k += 16)
+        for (int n = 0; n < 16; n++) sum[n] += numbers[k + n] * numbers[k + n];
+    for (; k < to; k++) rest += (double)numbers[k] * numbers[k];
+    for (int n = 0; n < 16; n++) rest += sum[n];
+    return rest;
+}
+
+static void remember_part(const Work *work, int64_t from, int64_t to, int64_t part) {
+    double *sums = work->sums + part * (work->count + 1);
+    for (int64_t k = from; k < to; k += RUN) {
+        int64_t end = least(k + RUN, to);
+        sums[work->count] -= square_of(work->total, k, end);
+        for (int64_t i = 0; i < work->count; i++)
+            sums[i] += work->counts[i] ? move_on(work->rows[i], work->kept[i], work->total, 1, k, end)
+                                       : move_on(work->rows[i], work->kept[i], work->total, 0, k, end);
+        sums[work->count] += square_of(work->total, k, end);
+    }
+}
+
+/* Puts ‖row − kept‖² of `count` rows into found [count + 1], and last by how much ‖moved‖² grows; adds row − kept to
+   moved [width] where a row counts, and keeps the rows. Returns 0, or 1 where there is no memory. */
+int remember(const T *const *rows, T *const *kept, const uint8_t *counts, int64_t count, int64_t width,
+             int64_t threads, T *moved, double *found) {
+    Work work = {.task = remember_part, .rows = rows, .count = count, .width = width};
+    work.kept = kept, work.counts = counts, work.total = moved;
+    return do_in_parts(&work, threads, count + 1, found);
+}
+
+static void add_part(const Work *work, int64_t from, int64_t to, int64_t part) {
+    (void)part;
+    T *restrict sum = work->total;
+    for (int64_t k = from; k < to; k += RUN) {
+        int64_t end = least(k + RUN, to), i = 0;
+        for (; i + 4 <= work->count; i += 4) {
+            const T *a = work->rows[i], *b = work->rows[i + 1], *c = work->rows[i + 2], *d = work->rows[i + 3];
+            const T *f = work->factors + i;
+            for (int64_t l = k; l < end; l++) sum[l] += (f[0] * a[l] + f[1] * b[l]) + (f[2] * c[l] + f[3] * d[l]);
+        }
+        for (; i < work->count; i++) {
+            const T *a = work->rows[i];
+            for (int64_t l = k; l < end; l++) sum[l] += work->factors[i] * a[l];
+        }
+    }
+}
+
+/* Adds Σ factor·row over `count` rows to total [width]. Returns 0, or 1 where there is no memory. */
+int weighted_sum(const T *const *rows, const T *factors, int64_t count, int64_t width, int64_t threads, T *total) {
+    Work work = {.task = add_part, .rows = rows, .count = count, .width = width};
+    work.factors = factors, work.total = total;
+    return do_in_parts(&work, threads, 0, NULL);
+}
