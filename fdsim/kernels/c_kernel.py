@@ -78,8 +78,8 @@ def _loaded(
     about += [platform.machine().encode(), _processor().encode()]
     names = {flags: _name(source, [*about, *(flag.encode() for flag in flags)]) for flags in choices}
     cache_folder = _cache_folder()
-    for name in names.values() if cache_folder is not None else ():
-        kept = _kept(cache_folder, name)
+    for name in names.values():
+        kept = None if cache_folder is None else _kept(cache_folder, name)
         if kept is not None:
             return ctypes.CDLL(str(kept))
     # What is loaded stays in memory when its file is removed, so that nothing is left where no cache can be written.

@@ -6,10 +6,11 @@
      Only tiles that reach above the diagonal are computed.
    - remember: how far rows are from what was remembered of them, and the rows remembered instead.
    - weighted_sum: a sum of rows.
+   - sketch: rows folded into fewer numbers, which keep their inner products but for chance.
 
    T is the type of the numbers, float unless the compiler is told otherwise. Sums over long rows are taken in double
-   precision, block by block. Columns are divided into parts, which threads take; how many parts there are does not
-   depend on the number of threads, so that results do not either. */
+   precision, block by block. Work is divided into parts, mostly of columns, which threads take; how many parts there
+   are does not depend on the number of threads, so that results do not either. */
 
 #ifndef _OPENMP
 #include <pthread.h>
@@ -41,8 +42,9 @@
 /* Columns that are read at a time where each row is read once: long runs are what memory is good at. */
 #define RUN 8192
 /* Columns of a part, at the least. */
-#define PART 4096
+#define PART BLOCK
 #define MOST_PARTS 8
+#define MOST_THREADS 256
 /* Numbers that the sums of all parts may take together. */
 #define MOST_SUMS ((int64_t)1 << 23)
 
@@ -100,9 +102,9 @@ INLINE void take(const T **taken, int size, const T *const *rows, int64_t count,
     for (int i = 0; i < size; i++) taken[i] = rows[least(start + i, count - 1)];
 }
 
-/* What the threads share: columns in parts, and what is done with those from..to of a part. */
+/* What the threads share: parts, and what is done with each. */
 typedef struct Work {
-    void (*task)(const struct Work *work, int64_t from, int64_t to, int64_t part);
+    void (*task)(const struct Work *work, int64_t part);
     const T *const *rows;
     int64_t count, width, parts, next;
     double *sums;
@@ -110,38 +112,48 @@ typedef struct Work {
     const uint8_t *counts;
     const T *factors;
     T *total;
+    const int64_t *shifts;
+    int64_t folded;
 } Work;
+
+/* Parts of columns begin where blocks do. */
+static int64_t column(const Work *work, int64_t part) {
+    int64_t blocks = (work->width + BLOCK - 1) / BLOCK;
+    return least(part * blocks / work->parts * BLOCK, work->width);
+}
+
+static int64_t parts_of_columns(int64_t width) { return most(1, least(MOST_PARTS, width / PART)); }
 
 static void *take_parts(void *shared) {
     Work *work = shared;
-    /* Parts begin where blocks do. */
-    int64_t blocks = (work->width + BLOCK - 1) / BLOCK, part;
-    while ((part = __atomic_fetch_add(&work->next, 1, __ATOMIC_RELAXED)) < work->parts)
-        work->task(work, part * blocks / work->parts * BLOCK,
-                   least((part + 1) * blocks / work->parts * BLOCK, work->width), part);
+    int64_t part;
+    while ((part = __atomic_fetch_add(&work->next, 1, __ATOMIC_RELAXED)) < work->parts) work->task(work, part);
     return NULL;
 }
 
-/* Divides the columns into parts whose sums, `each` numbers a part, are added up in found [each] in the end. Returns 0,
-   or 1 where there is no memory. */
-static int do_in_parts(Work *work, int64_t threads, int64_t each, double *found) {
-    work->parts = most(1, least(least(MOST_PARTS, work->width / PART), MOST_SUMS / most(each, 1)));
+static void do_parts(Work *work, int64_t threads) {
+    threads = most(1, least(least(threads, MOST_THREADS), work->parts));
     work->next = 0;
-    work->sums = calloc((size_t)(work->parts * most(each, 1)), sizeof(double));
-    if (!work->sums) return 1;
-    threads = most(1, least(threads, work->parts));
 #ifdef _OPENMP
     /* Torch's own threads, where it uses this library too: they wait for work without sleeping, and threads beside them
        would have to share their cores. */
 #pragma omp parallel num_threads((int)threads)
     take_parts(work);
 #else
-    pthread_t others[MOST_PARTS];
+    pthread_t others[MOST_THREADS];
     int64_t started = 0;
     while (started + 1 < threads && !pthread_create(&others[started], NULL, take_parts, work)) started++;
     take_parts(work);
     for (int64_t n = 0; n < started; n++) pthread_join(others[n], NULL);
 #endif
+}
+
+/* Adds up sums of all parts, `each` numbers a part, in found [each]. Returns 0, or 1 where there is no memory. */
+static int sum_parts(Work *work, int64_t threads, int64_t each, double *found) {
+    work->parts = least(work->parts, most(1, MOST_SUMS / each));
+    work->sums = calloc((size_t)(work->parts * each), sizeof(double));
+    if (!work->sums) return 1;
+    do_parts(work, threads);
     for (int64_t n = 0; n < each; n++) {
         found[n] = work->sums[n];
         for (int64_t part = 1; part < work->parts; part++) found[n] += work->sums[part * each + n];
@@ -150,8 +162,8 @@ static int do_in_parts(Work *work, int64_t threads, int64_t each, double *found)
     return 0;
 }
 
-static void multiply(const Work *work, int64_t from, int64_t to, int64_t part) {
-    int64_t count = work->count;
+static void multiply(const Work *work, int64_t part) {
+    int64_t count = work->count, from = column(work, part), to = column(work, part + 1);
     double *sums = work->sums + part * count * count;
     for (int64_t k = from; k < to; k += BLOCK)
         for (int64_t i = 0; i < count; i += HIGH) {
@@ -171,8 +183,8 @@ static void multiply(const Work *work, int64_t from, int64_t to, int64_t part) {
 /* Puts the products of `count` rows of `width` numbers into found [count][count], on and above the diagonal; below it
    there may be anything. Returns 0, or 1 where there is no memory. */
 int upper_products(const T *const *rows, int64_t count, int64_t width, int64_t threads, double *found) {
-    Work work = {.task = multiply, .rows = rows, .count = count, .width = width};
-    return do_in_parts(&work, threads, count * count, found);
+    Work work = {.task = multiply, .rows = rows, .count = count, .width = width, .parts = parts_of_columns(width)};
+    return count ? sum_parts(&work, threads, count * count, found) : 0;
 }
 
 /* Takes the difference to what is kept of a row, over columns from..to; returns its square. */
@@ -207,9 +219,10 @@ static double square_of(const T *numbers, int64_t from, int64_t to) {
     return rest;
 }
 
-static void remember_part(const Work *work, int64_t from, int64_t to, int64_t part) {
+static void remember_part(const Work *work, int64_t part) {
     double *sums = work->sums + part * (work->count + 1);
-    for (int64_t k = from; k < to; k += RUN) {
+    int64_t to = column(work, part + 1);
+    for (int64_t k = column(work, part); k < to; k += RUN) {
         int64_t end = least(k + RUN, to);
         sums[work->count] -= square_of(work->total, k, end);
         for (int64_t i = 0; i < work->count; i++)
@@ -223,15 +236,15 @@ static void remember_part(const Work *work, int64_t from, int64_t to, int64_t pa
    moved [width] where a row counts, and keeps the rows. Returns 0, or 1 where there is no memory. */
 int remember(const T *const *rows, T *const *kept, const uint8_t *counts, int64_t count, int64_t width,
              int64_t threads, T *moved, double *found) {
-    Work work = {.task = remember_part, .rows = rows, .count = count, .width = width};
+    Work work = {.task = remember_part, .rows = rows, .count = count, .width = width, .parts = parts_of_columns(width)};
     work.kept = kept, work.counts = counts, work.total = moved;
-    return do_in_parts(&work, threads, count + 1, found);
+    return sum_parts(&work, threads, count + 1, found);
 }
 
-static void add_part(const Work *work, int64_t from, int64_t to, int64_t part) {
-    (void)part;
+static void add_part(const Work *work, int64_t part) {
     T *restrict sum = work->total;
-    for (int64_t k = from; k < to; k += RUN) {
+    int64_t to = column(work, part + 1);
+    for (int64_t k = column(work, part); k < to; k += RUN) {
         int64_t end = least(k + RUN, to), i = 0;
         for (; i + 4 <= work->count; i += 4) {
             const T *a = work->rows[i], *b = work->rows[i + 1], *c = work->rows[i + 2], *d = work->rows[i + 3];
@@ -245,9 +258,36 @@ static void add_part(const Work *work, int64_t from, int64_t to, int64_t part) {
     }
 }
 
-/* Adds Σ factor·row over `count` rows to total [width]. Returns 0, or 1 where there is no memory. */
-int weighted_sum(const T *const *rows, const T *factors, int64_t count, int64_t width, int64_t threads, T *total) {
-    Work work = {.task = add_part, .rows = rows, .count = count, .width = width};
+/* Adds Σ factor·row over `count` rows to total [width]. */
+void weighted_sum(const T *const *rows, const T *factors, int64_t count, int64_t width, int64_t threads, T *total) {
+    Work work = {.task = add_part, .rows = rows, .count = count, .width = width, .parts = parts_of_columns(width)};
     work.factors = factors, work.total = total;
-    return do_in_parts(&work, threads, 0, NULL);
+    do_parts(&work, threads);
+}
+
+static void fold(const T *restrict row, const T *restrict signs, T *restrict sums, int64_t count) {
+    for (int64_t n = 0; n < count; n++) sums[n] += signs[n] * row[n];
+}
+
+static void sketch_row(const Work *work, int64_t part) {
+    int64_t folded = work->folded;
+    const T *row = work->rows[part];
+    T *sums = work->total + part * folded;
+    for (int64_t n = 0; n < folded; n++) sums[n] = 0;
+    for (int64_t start = 0, group = 0; start < work->width; start += folded, group++) {
+        /* Number n of the group goes to place (n + shift) mod folded. */
+        int64_t size = least(folded, work->width - start), shift = work->shifts[group];
+        int64_t before = least(size, folded - shift);
+        fold(row + start, work->factors + start, sums + shift, before);
+        fold(row + start + before, work->factors + start + before, sums, size - before);
+    }
+}
+
+/* Folds `count` rows of `width` numbers into found [count][folded]: signs are flipped (signs [width]), then groups of
+   `folded` numbers added up, each turned by a shift of its own. */
+void sketch(const T *const *rows, int64_t count, int64_t width, int64_t threads, const T *signs, const int64_t *shifts,
+            int64_t folded, T *found) {
+    Work work = {.task = sketch_row, .rows = rows, .count = count, .width = width, .parts = count};
+    work.factors = signs, work.shifts = shifts, work.folded = folded, work.total = found;
+    do_parts(&work, threads);
 }

@@ -12,6 +12,8 @@ import torch
 from fdsim.kernels.c_kernel import load
 
 _SOURCE = Path(__file__).with_name("updates.c")
+#: Functions of the kernel that need memory of their own, and return 1 where there is none.
+_MAY_FAIL = ("upper_products", "remember")
 
 
 @cache
@@ -54,6 +56,17 @@ def add_weighted_(total: torch.Tensor, rows: np.ndarray, factors: np.ndarray) ->
     _call("weighted_sum", total.dtype, _places(rows), weights, *_sizes(rows, len(total)), total)
 
 
+def sketches(rows: np.ndarray, signs: torch.Tensor, shifts: np.ndarray, folded: int) -> torch.Tensor:
+    """Fold rows that lie at some addresses into `folded` numbers each [C, m].
+
+    Number n of a row, times its sign, is added to place (n + shift) mod m, groups of m numbers having a shift each.
+    """
+    found = torch.empty(len(rows), folded, dtype=signs.dtype)
+    turns = np.ascontiguousarray(shifts, dtype=np.int64)
+    _call("sketch", signs.dtype, _places(rows), *_sizes(rows, len(signs)), signs, turns, folded, found)
+    return found
+
+
 def _places(rows: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(rows, dtype=np.uintp)
 
@@ -66,8 +79,9 @@ def _call(function: str, dtype: torch.dtype, *arguments: torch.Tensor | np.ndarr
     library = kernel(dtype)
     if library is None:
         raise RuntimeError(f"there is no kernel for updates of {dtype}")
-    failed = getattr(library, function)(*map(_passed, arguments))
-    if failed:
+    called = getattr(library, function)
+    called.restype = ctypes.c_int if function in _MAY_FAIL else None
+    if called(*map(_passed, arguments)):
         raise MemoryError(f"no memory for '{function}' of a round's updates")
 
 
@@ -101,3 +115,8 @@ def prove(library: str, number: str) -> None:
     grown = moved.double().square().sum() - total.double().square().sum()
     torch.testing.assert_close(growth, grown, rtol=1e-4, atol=1e-2)
     torch.testing.assert_close(kept, rows, rtol=0, atol=0)
+    shifts, signs = np.array([3, 0, 299, 7, 100, 41, 5]), torch.ones(rows.shape[1], dtype=dtype)
+    folded = torch.zeros(len(rows), 300, dtype=dtype)
+    for n in range(rows.shape[1]):
+        folded[:, (n + int(shifts[n // 300])) % 300] += rows[:, n]
+    torch.testing.assert_close(sketches(places, -signs, shifts, 300), -folded)

@@ -110,7 +110,7 @@ class Round:
     @property
     def _needs_updates(self) -> bool:
         """Whether whole updates are needed, and not just their weighted sum and sketches."""
-        compares_whole = self._comparer is not None and self.strategy.update_score.sketch_dim is None
+        compares_whole = self._comparer is not None and self._comparer.whole
         return compares_whole or self.strategy.stores or self._counterfactual is not None
 
     def train(self) -> None:

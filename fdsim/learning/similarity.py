@@ -17,34 +17,55 @@ _PANEL = 50
 #: Numbers of each row that a CPU multiplies at a time, when there is more than one panel: so many of all rows fit into
 #: a cache. Other accelerators take whole rows, in as few calls as there are panels.
 _BLOCK = 8192
+#: Updates that are sketched may go as they come. Up to so many bytes of them wait until nobody trains any more, so that
+#: all cores work on them: the whole round is shorter by 3 % with 200 clients of two local steps.
+_HELD_BYTES = 2**28
 
 
 class Sketch:
-    """A seeded count sketch of P numbers to m: shuffle, flip signs, add up m groups of equal size.
+    """A seeded count sketch of P numbers to m: flip signs, turn each group of m numbers by a random shift, add the groups up.
 
-    Inner products are kept without bias. Two coordinates meet in a group with probability at most 1/m, so for
+    Inner products are kept without bias. Two coordinates meet in a sum with probability at most 1/m, so for
     unit vectors the variance of an inner product is at most 2/m, and by Chebyshev and the union bound a
     cosine of two sketches is within 2ε/(1 − ε) of the true one with probability at least 1 − 6/(m·ε²). A
-    fresh sketch each round lets these errors average out in R. Groups are sums over a fixed order, so
-    accelerators repeat themselves to the bit.
+    fresh sketch each round lets these errors average out in R. Sums are taken in a fixed order, so
+    accelerators repeat themselves to the bit. Neighbours stay together: our own kernel reads rows as they lie.
     """
 
     def __init__(self, federation: Federation, sketch_dim: int, *, round_index: int) -> None:
         rng = stream(federation.seed, "sketch", round_index)
-        group = -(-federation.parameters // sketch_dim)
-        places = np.zeros(sketch_dim * group, dtype=np.int64)
-        signs = np.zeros(sketch_dim * group, dtype=np.int8)
-        shuffled = rng.permutation(sketch_dim * group)[: federation.parameters]
-        places[shuffled] = np.arange(federation.parameters)
-        signs[shuffled] = rng.integers(0, 2, federation.parameters) * 2 - 1
-        self._shape = (sketch_dim, group)
-        self._places = torch.as_tensor(places, device=federation.accelerator)
-        self._signs = torch.as_tensor(signs, device=federation.accelerator).to(federation.dtype)
+        width, dtype = federation.parameters, federation.dtype
+        groups = -(-width // sketch_dim)
+        self._dim, self._width = sketch_dim, width
+        self._direct = _by_kernel(federation)
+        self._shifts = rng.integers(0, sketch_dim, groups)
+        signs = np.zeros(groups * sketch_dim, dtype=np.int8)
+        signs[:width] = rng.integers(0, 2, width, dtype=np.int8) * 2 - 1
+        if self._direct:
+            self._signs = torch.as_tensor(signs[:width]).to(dtype)
+            return
+        #: [m] of each group: which of its numbers is added to each place; signs in the same order, 0 beyond the end.
+        turned = (np.arange(sketch_dim) - self._shifts[:, None]) % sketch_dim
+        places = (turned + sketch_dim * np.arange(groups)[:, None]).ravel()
+        self._places = torch.as_tensor(np.minimum(places, width - 1), device=federation.accelerator)
+        self._signs = torch.as_tensor(signs[places], device=federation.accelerator).to(dtype)
 
     def of(self, updates: Tensor) -> Tensor:
         """Sketch updates [C, P] to [C, m]."""
-        shuffled = updates[:, self._places].mul_(self._signs)
-        return shuffled.view(len(updates), *self._shape).sum(dim=2)
+        if self._direct:
+            rows = updates.to(self._signs.dtype).contiguous()
+            return update_kernel.sketches(update_kernel.addresses(rows), self._signs, self._shifts, self._dim)
+        turned = updates.index_select(1, self._places).mul_(self._signs)
+        return turned.view(len(updates), -1, self._dim).sum(dim=1)
+
+
+def _by_kernel(federation: Federation) -> bool:
+    """Whether our own kernel computes on updates."""
+    return (
+        federation.direct
+        and federation.accelerator.type == "cpu"
+        and update_kernel.kernel(federation.dtype) is not None
+    )
 
 
 def _connected_groups(wanted: np.ndarray | None, active: int) -> list[np.ndarray]:
@@ -72,11 +93,7 @@ class UpdateComparer:
         self._sketch: Sketch | None = None
         self._buffer = torch.empty(0, 0, dtype=federation.dtype, device=federation.accelerator)
         #: Whether our own kernel multiplies.
-        self.direct = (
-            federation.direct
-            and federation.accelerator.type == "cpu"
-            and update_kernel.kernel(federation.dtype) is not None
-        )
+        self.direct = _by_kernel(federation)
         self._held: list[Tensor] = []
         #: Where each of the buffer's rows lies, for the kernel.
         self._address = np.empty(0, dtype=np.uintp)
@@ -86,9 +103,17 @@ class UpdateComparer:
         self._row = np.empty(0, dtype=np.int64)
 
     @property
+    def whole(self) -> bool:
+        """Whether this round's updates are compared as they are."""
+        return self._sketch is None
+
+    @property
     def holds_updates(self) -> bool:
-        """Whether whole updates are held until they have been multiplied."""
-        return self.direct and self._score.sketch_dim is None
+        """Whether a round's updates are all there at its end: until they have been multiplied, or since they are few."""
+        if not self.direct:
+            return False
+        held_bytes = len(self._row) * self._federation.parameters * self._federation.dtype.itemsize
+        return self.whole or held_bytes <= _HELD_BYTES
 
     @property
     def pairs(self) -> int:
@@ -98,7 +123,8 @@ class UpdateComparer:
     def begin(self, round_index: int, wanted: np.ndarray | None, active: int) -> None:
         """Make room for a round in which the `wanted` pairs [S, S] of active clients are compared."""
         width, sketch_dim = self._federation.parameters, self._score.sketch_dim
-        if sketch_dim is not None:
+        self._sketch = None
+        if sketch_dim is not None and not self._spared(sketch_dim, active):
             self._sketch = Sketch(self._federation, sketch_dim, round_index=round_index)
             width = sketch_dim
         self.groups = _connected_groups(wanted, active)
@@ -110,6 +136,12 @@ class UpdateComparer:
             self._address = np.zeros(len(layout), dtype=np.uintp)
         elif self._buffer.shape[0] < len(layout) or self._buffer.shape[1] != width:
             self._buffer = self._buffer.new_empty(len(layout), width)
+
+    def _spared(self, sketch_dim: int, active: int) -> bool:
+        """Whether so few are active, or the net is so small, that whole updates are compared after all."""
+        whole_up_to = self._score.whole_up_to
+        small = self._federation.parameters < 4 * sketch_dim
+        return whole_up_to is not None and (active <= whole_up_to or small)
 
     def add(self, positions: np.ndarray, updates: Tensor) -> None:
         """Take a chunk of updates [C, P] for these positions among the active."""

@@ -121,6 +121,9 @@ class UpdateScore:
     """cosine: ½(cos + 1), in 0..1; distance: −‖Δᵢ − Δⱼ‖ in the paper's units."""
     sketch_dim: int | None = None
     """Updates are sketched to this many numbers first; None compares them as they are."""
+    whole_up_to: int | None = None
+    """With a sketch_dim: rounds of up to so many active clients compare whole updates all the same, as do nets of less
+    than four times as many parameters as a sketch has numbers, where sketches would save little."""
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,9 @@ if TYPE_CHECKING:
 
 #: Above this many clients pairs meet too rarely for R, which takes too much memory besides.
 MEETINGS_UP_TO = 2000
+#: Numbers in a sketch, where many clients are active: a distance is then off by 2 to 3 % in a meeting, less in the mean of
+#: several, at a quarter of the time of whole updates with 200 clients of a small net.
+SKETCH_DIM = 4096
 #: Above this many known clients their mean is not evened out: with so many it would hardly change.
 EVEN_UP_TO = 512
 
@@ -111,7 +114,15 @@ class FdmsMemory(Strategy):
         description="Clients by which each circle is taken to be larger than seen, for the unseen.",
     )
     sketch_dim: int | None = Field(
-        None, ge=8, description="Compare sketches of this many numbers, not whole updates."
+        None,
+        ge=8,
+        description="Compare sketches of this many numbers, not whole updates, however few clients are active.",
+    )
+    whole_up_to: int = Field(
+        64,
+        ge=0,
+        description="Active clients whose whole updates are compared; of more, sketches of 4096 numbers, where the net "
+        "has at least four times as many parameters.",
     )
     accept_partial: bool = Field(
         False, description="Take the work of clients that the deadline cut off in training."
@@ -123,7 +134,9 @@ class FdmsMemory(Strategy):
 
     @property
     def update_score(self) -> UpdateScore:
-        return UpdateScore("distance", self.sketch_dim)
+        if self.sketch_dim is not None:
+            return UpdateScore("distance", self.sketch_dim)
+        return UpdateScore("distance", SKETCH_DIM, whole_up_to=self.whole_up_to)
 
     @property
     def forgetting(self) -> Forgetting:

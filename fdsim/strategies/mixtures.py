@@ -176,13 +176,16 @@ def least_error_parts(covariance: np.ndarray) -> np.ndarray:
     # Identical sources would make the system singular; a trace of error of their own makes them share.
     known[:, own, own] += 1e-9 * known[:, own, own].max(axis=1, keepdims=True, initial=0.0) + 1e-300
     parts = np.zeros(covariance.shape[:2])
-    for _ in range(count):
-        system = np.where(usable[:, :, None] & usable[:, None, :], known, 0.0)
-        system[:, own, own] += ~usable
-        parts = np.linalg.solve(system, usable[:, :, None].astype(np.float64))[:, :, 0] * usable
-        total = parts.sum(axis=1, keepdims=True)
-        parts = parts / np.where(total > 0, total, 1.0)
-        if not (parts < 0).any():
-            break
-        usable &= parts >= 0
+    unsolved = np.arange(len(parts))
+    while len(unsolved):
+        taking = usable[unsolved]
+        system = np.where(taking[:, :, None] & taking[:, None, :], known[unsolved], 0.0)
+        system[:, own, own] += ~taking
+        found = np.linalg.solve(system, taking[:, :, None].astype(np.float64))[:, :, 0] * taking
+        total = found.sum(axis=1, keepdims=True)
+        parts[unsolved] = found = found / np.where(total > 0, total, 1.0)
+        # Each time at least one source less: at the latest with a single one there is no negative part.
+        negative = (found < 0).any(axis=1)
+        usable[unsolved] = taking & (found >= 0)
+        unsolved = unsolved[negative]
     return parts

@@ -48,8 +48,8 @@ def note_step(state: State, cohort: Cohort) -> torch.Tensor:
     if state["noted"]:
         step = cohort.params - state["before"]
         turn.copy_(torch.stack([torch.dot(step, state["step"]), torch.dot(step, step), turn[1]]))
-        state["step"].copy_(step)
-    state["before"].copy_(cohort.params)
+        state["step"] = step
+    state["before"] = cohort.params  # nobody changes a global model: the next one is a new tensor
     state["noted"] += 1
     state["noted_in"] = cohort.round_index
     return turn

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from fdsim.kernels import updates as update_kernel
 from fdsim.learning.similarity import Sketch, UpdateComparer, pair_scores
 from fdsim.strategies.base import Federation, UpdateScore
 
@@ -121,3 +124,29 @@ def test_a_sketch_as_large_as_the_model_loses_nothing() -> None:
     rows = updates(3, 16)
     sketched = Sketch(federation(16), 16, round_index=0).of(rows)
     torch.testing.assert_close(sketched @ sketched.T, rows @ rows.T)
+
+
+@pytest.mark.skipif(update_kernel.kernel() is None, reason="there is no C compiler")
+@pytest.mark.parametrize(("parameters", "m"), [(16, 16), (1000, 64), (1000, 999)])
+def test_the_kernel_sketches_as_torch_does(parameters: int, m: int) -> None:
+    rows, told = updates(5, parameters), federation(parameters)
+    by_torch, by_kernel = (
+        Sketch(replace(told, direct=direct), m, round_index=3).of(rows) for direct in (False, True)
+    )
+    torch.testing.assert_close(by_kernel, by_torch)
+
+
+def test_few_clients_and_small_nets_are_compared_whole() -> None:
+    """Of 5 active clients whole updates are compared, of 6 sketches; unless the net is hardly larger than those."""
+    for parameters, wanted in ((4 * 16, [True, False]), (4 * 16 - 1, [True, True])):
+        comparer = UpdateComparer(
+            UpdateScore("distance", 16, whole_up_to=5), federation(parameters, clients=6)
+        )
+        found = []
+        for active in (5, 6):
+            comparer.begin(0, None, active)
+            comparer.add(np.arange(active), updates(active, parameters))
+            exact = updates(active, parameters) @ updates(active, parameters).T
+            found.append(comparer.whole)
+            assert torch.allclose(comparer.products().triu(), exact.triu()) == comparer.whole
+        assert found == wanted

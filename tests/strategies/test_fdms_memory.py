@@ -10,7 +10,7 @@ from fdsim.learning.engine import Learner, begin, learn
 from fdsim.strategies.base import LEFT_OUT, MEAN, STORED
 from fdsim.strategies.drift import blank_drift, drift_of, enter_drift
 from fdsim.strategies.dropout import Dropout
-from fdsim.strategies.fdms_memory import FdmsMemory
+from fdsim.strategies.fdms_memory import SKETCH_DIM, FdmsMemory
 from fdsim.strategies.full import Full
 from fdsim.strategies.mixtures import Sources, least_error_parts, spread, substitutes
 from fdsim.strategies.predicted_error import age_class, blank_returns
@@ -257,3 +257,23 @@ def test_unfinished_work_is_taken_when_asked_for() -> None:
     assert learner.strategy_state["stored_in"].tolist() == [2, 2, 1, 2]
     assert Substitute(third.clients.substitute[2]) in (Substitute.client, Substitute.stored, Substitute.mean)
     assert np.isfinite(third.clients.predicted_error[2])
+
+
+def test_sketches_of_many_clients_tell_friends_as_whole_updates_do() -> None:
+    """150 clients, half of them active: more than are compared whole by default."""
+    targets = clustered_targets(150, 5, 4 * SKETCH_DIM, spread=0.5)
+    ends, cluster = [], np.arange(150) % 5
+    for strategy in (Full(), FdmsMemory(whole_up_to=1000), FdmsMemory()):
+        task = task_on(QuadraticTrainer(targets, noise=1.0, chunk=50), rounds=8, clusters=5)
+        learner = begin(strategy, task)
+        list(learn(strategy, task, random_trace(150, 8), learner))
+        ends.append(learner.params)
+        friendship = strategy.friendship(learner.strategy_state)
+        if friendship is None:
+            continue
+        scores, met = friendship
+        nearest = np.where(met > 0, scores, -np.inf).argmax(axis=1)
+        assert (cluster[nearest] == cluster).all()
+    whole, sketched = (float(torch.linalg.vector_norm(end - ends[0])) for end in ends[1:])
+    assert sketched == pytest.approx(whole, rel=0.05)
+    assert sketched != whole

@@ -214,6 +214,10 @@ def test_a_state_that_goes_wrong_later_is_told_after_its_first_round(
         ),
         ("Blend(renormalised(cohort), none, 0.0)", r"similarity has shape \[\]"),
         ("Blend(renormalised(cohort), none, none * 0.0, cohort.params[:5])", r"correction has shape \[5\]"),
+        (
+            "Blend(renormalised(cohort), none, none * 0.0, lambda: cohort.params[:5])",
+            r"correction has shape \[5\]",
+        ),
         ("Blend(renormalised(cohort), cohort.missing, none * 0.0)", r"client \d stands in but is not active"),
         ("Blend(renormalised(cohort) * np.nan, none, none * 0.0)", "weights are not all finite"),
         ("renormalised(cohort)", "returned a ndarray and not a Blend"),

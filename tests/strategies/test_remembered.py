@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from fdsim.errors import InputError
+from fdsim.kernels import updates as update_kernel
 from fdsim.learning.engine import begin, learn
 from fdsim.strategies import remembered
 from fdsim.strategies.base import Federation
@@ -84,3 +85,18 @@ def test_circles_are_circles_of_friends_and_hold_the_mean_of_who_came_last() -> 
         mean = np.mean([trainer._update(before, int(k), 29) for k in members], axis=0)
         np.testing.assert_allclose(state["memory"][int(c)].numpy(), mean, atol=1e-12)
     assert state["memory"].shape == (32, 200)
+
+
+@pytest.mark.skipif(update_kernel.kernel() is None, reason="there is no C compiler")
+@pytest.mark.parametrize("memory", ["each", "half", "circles"])
+def test_the_kernel_remembers_as_torch_does(memory: str) -> None:
+    ends = []
+    for direct in (False, True):
+        trainer = QuadraticTrainer(clustered_targets(8, 2, 30), noise=0.3, chunk=3)
+        strategy = FdmsMemory(memory=memory)
+        task = task_on(trainer, rounds=30, clusters=2, direct=direct, counterfactual=True)
+        learner = begin(strategy, task)
+        rounds = list(learn(strategy, task, random_trace(8, 30), learner))
+        ends.append((learner.params, [done.row.substitution_error for done in rounds]))
+    torch.testing.assert_close(ends[1][0], ends[0][0], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(ends[1][1], ends[0][1], rtol=1e-7)

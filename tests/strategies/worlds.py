@@ -90,6 +90,7 @@ def task_on(
         true_cluster=None if clusters is None else np.arange(clients) % clusters,
         accelerator=torch.device("cpu"),
         dtype=torch.float64,
+        direct=bool(choices.pop("direct", False)),
     )
     telemetry = Telemetry.model_validate({"similarity_every": 0, **choices})
     return Task(trainer, federation, Training(local_steps=1), telemetry)
