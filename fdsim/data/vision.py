@@ -21,8 +21,6 @@ class VisionSource(DataSource):
     #: Where under `root` torchvision looks, and what it unpacks there.
     folder: ClassVar[str]
     archive: ClassVar[str | None] = None
-    #: Whom it asks for the files; one is enough.
-    hosts: ClassVar[tuple[str, ...]]
 
     root: Path = Field(Path("~/.cache/fdsim/data"), description="folder of the files, also for downloads")
     download: bool = Field(True, description="download the files if they are missing")
@@ -31,9 +29,9 @@ class VisionSource(DataSource):
         return _load(self.torchvision_name, self.root.expanduser(), self.download, self.folder, self.classes)
 
     def labels(self) -> np.ndarray:
-        """Return the train labels, or say that there are none, without torchvision, which takes seconds to import.
+        """Return the train labels without torchvision, which takes seconds to import, where that can be.
 
-        It is asked where files are there that are not as they should be: whether a set is whole is its to say.
+        It is asked where files are there that are not as they should be, and where they may be downloaded.
         """
         root = self.root.expanduser()
         found = self.labels_in(root / self.folder)
@@ -41,12 +39,8 @@ class VisionSource(DataSource):
             return found
         top = root / Path(self.folder).parts[0]
         packed = self.archive is not None and (root / self.archive).exists()
-        if not packed and not any(path.is_file() for path in top.rglob("*")):
-            if not self.download:
-                raise _absent(self.torchvision_name, root / self.folder)
-            unknown = _unknown(self.hosts)
-            if unknown is not None:
-                raise _not_downloaded(self.torchvision_name, root / self.folder, unknown)
+        if not self.download and not packed and not any(path.is_file() for path in top.rglob("*")):
+            raise _absent(self.torchvision_name, root / self.folder)
         return super().labels()
 
     def labels_in(self, folder: Path) -> np.ndarray | None:
@@ -80,7 +74,6 @@ class Mnist(IdxSource):
 
     torchvision_name: ClassVar[str] = "MNIST"
     folder: ClassVar[str] = "MNIST/raw"
-    hosts: ClassVar[tuple[str, ...]] = ("ossci-datasets.s3.amazonaws.com", "yann.lecun.com")
     input_shape: ClassVar[Shape] = (1, 28, 28)
     classes: ClassVar[int] = 10
 
@@ -90,7 +83,6 @@ class FashionMnist(IdxSource):
 
     torchvision_name: ClassVar[str] = "FashionMNIST"
     folder: ClassVar[str] = "FashionMNIST/raw"
-    hosts: ClassVar[tuple[str, ...]] = ("fashion-mnist.s3-website.eu-central-1.amazonaws.com",)
     input_shape: ClassVar[Shape] = (1, 28, 28)
     classes: ClassVar[int] = 10
 
@@ -101,7 +93,6 @@ class Cifar10(PickledSource):
     torchvision_name: ClassVar[str] = "CIFAR10"
     folder: ClassVar[str] = "cifar-10-batches-py"
     archive: ClassVar[str | None] = "cifar-10-python.tar.gz"
-    hosts: ClassVar[tuple[str, ...]] = ("www.cs.toronto.edu",)
     train_files: ClassVar[tuple[str, ...]] = tuple(f"data_batch_{number}" for number in range(1, 6))
     other_files: ClassVar[tuple[str, ...]] = ("test_batch", "batches.meta")
     label_key: ClassVar[str] = "labels"
@@ -115,7 +106,6 @@ class Cifar100(PickledSource):
     torchvision_name: ClassVar[str] = "CIFAR100"
     folder: ClassVar[str] = "cifar-100-python"
     archive: ClassVar[str | None] = "cifar-100-python.tar.gz"
-    hosts: ClassVar[tuple[str, ...]] = ("www.cs.toronto.edu",)
     train_files: ClassVar[tuple[str, ...]] = ("train",)
     other_files: ClassVar[tuple[str, ...]] = ("test", "meta")
     label_key: ClassVar[str] = "fine_labels"
@@ -183,21 +173,3 @@ def _not_downloaded(name: str, folder: Path, reason: str) -> DataError:
         f"{name} is not in '{folder}' and could not be downloaded ({reason})",
         f"fetch it on a machine with a network and fill '{folder}', or point root at a folder that has it",
     )
-
-
-def _unknown(hosts: tuple[str, ...]) -> str | None:
-    """Return why none of the hosts can be asked, as far as their names tell; None where one may be."""
-    import socket
-    from urllib.request import getproxies
-
-    if getproxies():  # which know names that this machine need not know
-        return None
-    reason = None
-    for host in hosts:
-        try:
-            socket.getaddrinfo(host, 443)
-        except OSError as error:
-            reason = f"{host}: {error.strerror}"
-        else:
-            return None
-    return reason

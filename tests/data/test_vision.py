@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import pickle
-import socket
 import sys
-from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -168,8 +165,6 @@ def test_what_is_known_of_torchvision_is_true(kind):
     import torchvision
 
     theirs = getattr(torchvision.datasets, kind.torchvision_name)
-    urls = theirs.mirrors if hasattr(theirs, "mirrors") else [theirs.url]
-    assert tuple(urlsplit(url).hostname for url in urls) == kind.hosts
     assert getattr(theirs, "filename", None) == kind.archive
     if kind.archive:
         assert theirs.base_folder == kind.folder
@@ -180,41 +175,20 @@ def test_what_is_known_of_torchvision_is_true(kind):
 @pytest.mark.parametrize("kind", [Mnist, Cifar10])
 def test_that_a_set_is_absent_is_told_without_torchvision(tmp_path, kind, monkeypatch):
     monkeypatch.setitem(sys.modules, "torchvision", None)
-    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
-        monkeypatch.delenv(name)
-    asked = []
-
-    def nobody(host, port):
-        asked.append(host)
-        raise socket.gaierror(-2, "Name or service not known")
-
-    monkeypatch.setattr(socket, "getaddrinfo", nobody)
     # A download that failed leaves an empty folder behind.
     (tmp_path / kind.folder).mkdir(parents=True)
-    with pytest.raises(DataError, match=r"could not be downloaded .*Name or service not known") as error:
-        kind(root=tmp_path).labels()
-    assert str(tmp_path / kind.folder) in str(error.value)
-    assert tuple(asked) == kind.hosts
-    with pytest.raises(DataError, match="download = true"):
+    with pytest.raises(DataError, match="download = true") as error:
         kind(root=tmp_path, download=False).labels()
+    assert str(tmp_path / kind.folder) in str(error.value)
 
 
-@pytest.mark.parametrize("why", ["a host is known", "a proxy is", "the archive is there"])
+@pytest.mark.parametrize("why", ["it may be downloaded", "the archive is there"])
 def test_an_absent_set_that_may_be_had_is_left_to_torchvision(tmp_path, why, monkeypatch):
-    def answer(host, port):
-        if why != "a host is known":
-            raise socket.gaierror(-2, "Name or service not known")
-
-    monkeypatch.setattr(socket, "getaddrinfo", answer)
-    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
-        monkeypatch.delenv(name)
-    if why == "a proxy is":
-        monkeypatch.setenv("https_proxy", "http://proxy.invalid:3128")
     if why == "the archive is there":
         (tmp_path / "cifar-10-python.tar.gz").touch()
     monkeypatch.setitem(sys.modules, "torchvision", None)
     with pytest.raises(ImportError):
-        Cifar10(root=tmp_path).labels()
+        Cifar10(root=tmp_path, download=why == "it may be downloaded").labels()
 
 
 @pytest.mark.parametrize(("kind", "folder"), [("mnist", "MNIST/raw"), ("cifar100", "cifar-100-python")])
