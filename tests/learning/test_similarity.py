@@ -127,7 +127,7 @@ def test_a_sketch_as_large_as_the_model_loses_nothing() -> None:
 
 
 @pytest.mark.skipif(update_kernel.kernel() is None, reason="there is no C compiler")
-@pytest.mark.parametrize(("parameters", "m"), [(16, 16), (1000, 64), (1000, 999)])
+@pytest.mark.parametrize(("parameters", "m"), [(16, 16), (1000, 64), (1000, 999), (3000, 8)])
 def test_the_kernel_sketches_as_torch_does(parameters: int, m: int) -> None:
     rows, told = updates(5, parameters), federation(parameters)
     by_torch, by_kernel = (
