@@ -73,7 +73,7 @@ class Device:
         self.taken: dict[int, tuple[str, ...]] = {}  # By each outage now going on: wifi, cellular, power.
         self.rng = stream(config.seed, "device", client)
         self.full_j = group.battery.full_j(0.0)
-        self.charge_j = self.full_j * float(self.rng.uniform(*group.initial_soc))
+        self.charge_j = self.full_j * float(self.rng.uniform(*group.soc_range))
         self.speed = group.compute.speed(self.rng)
         self.low_soc = max(self.rule.min_soc, group.low_soc)
         self.floor_soc = self.low_soc  # Below it, no work: more than the lowest while paused work waits.
@@ -113,6 +113,15 @@ class Device:
     def soc(self) -> float:
         """The state of charge, 0..1."""
         return self.charge_j / self.full_j
+
+    def soc_after(self, soc: float, time_s: float, *, lit_frac: float, plugged: bool) -> float:
+        """Return what a state of charge becomes after some time with the screen on for a share of it."""
+        return self.group.soc_after(soc, time_s, lit_frac=lit_frac, plugged=plugged)
+
+    def begin_at(self, soc: float) -> None:
+        """Begin with a state of charge, if the group leaves that to how the device is used."""
+        if self.group.initial_soc == "usual" and self.readings is None:
+            self.charge_j, self.empty = self.full_j * soc, soc <= 0.0
 
     @property
     def on_charger(self) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
 from fdsim.catalogue import Chosen, Table, merge
 from fdsim.devices.config.outages import Crash
 from fdsim.devices.config.profiles import profile
-from fdsim.devices.models.battery import Battery, Pack
+from fdsim.devices.models.battery import Battery, Flow, Pack
 from fdsim.devices.models.compute import Compute
 from fdsim.devices.models.connectivity import Connectivity
 from fdsim.devices.models.habits import Habits
@@ -63,8 +63,10 @@ class DeviceGroup(Table):
     )
     power: Power = Field(description="what it draws besides its radio; by default the profile's")
     radio: Radio = Field(description="what its radio draws; by default the profile's")
-    initial_soc: tuple[Soc, Soc] = Field(
-        default=(0.2, 1.0), description="state of charge at the start, uniform between these two"
+    initial_soc: tuple[Soc, Soc] | Literal["usual"] = Field(
+        default=(0.2, 1.0),
+        description="state of charge at the start, uniform between these two; or 'usual', what the day before has led to, "
+        "with usage 'habits' (else as 0.2 to 1)",
     )
     low_soc: Soc = Field(default=0.15, description="below this state of charge the device takes no work")
     boot_soc: Soc = Field(default=0.03, description="an empty device boots when charged to this")
@@ -93,9 +95,20 @@ class DeviceGroup(Table):
         # A component that is already built stands for itself; tables are laid over the profile's.
         return merge(base, value)
 
+    @property
+    def soc_range(self) -> tuple[float, float]:
+        """Between which states of charge a device begins, unless its usage model knows better."""
+        return (0.2, 1.0) if self.initial_soc == "usual" else self.initial_soc
+
+    def soc_after(self, soc: float, time_s: float, *, lit_frac: float, plugged: bool) -> float:
+        """Return what a state of charge becomes after some time with the screen on for a share of it."""
+        full_j = self.battery.full_j(0.0)
+        load_w = self.power.idle_w + lit_frac * self.power.screen_w
+        return self.battery.after(soc * full_j, time_s, Flow(load_w, plugged, full_j)) / full_j
+
     @model_validator(mode="after")
     def _possible(self) -> DeviceGroup:
-        low, high = self.initial_soc
+        low, high = self.soc_range
         if low > high:
             raise ValueError(f"initial_soc = [{low}, {high}] must be [lowest, highest]")
         if self.boot_soc == 0.0 and isinstance(self.battery, Pack):

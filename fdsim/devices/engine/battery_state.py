@@ -90,6 +90,12 @@ class BatteryState:
         self.topping_up = False
         self.level_s, self.bound_s = INF, -INF
 
+    def begin_at(self, soc: float) -> None:
+        """Begin with a state of charge; a battery that was logged has its own."""
+        if self._readings is None:
+            self.charge_j = self.full_j * soc
+            self.empty = self.charge_j <= 0.0
+
     @property
     def low(self) -> bool:
         """Whether the charge is too low for work."""

@@ -71,7 +71,7 @@ class Device:
         self._streams, self._owner = streams, None
         self.surroundings = Surroundings(client, group, streams, phone=self, outages=outages)
         soc, readings = (
-            float(self.rng.uniform(*group.initial_soc)),
+            float(self.rng.uniform(*group.soc_range)),
             group.battery.readings(client, streams.seed),
         )
         self.battery = BatteryState(group, rule, soc, readings)
@@ -113,6 +113,15 @@ class Device:
         if self._owner is None:
             self._owner = Owner(self.group.habits or Habits(), self._streams("owner", self.client))
         return self._owner
+
+    def soc_after(self, soc: float, time_s: float, *, lit_frac: float, plugged: bool) -> float:
+        """Return what a state of charge becomes after some time with the screen on for a share of it."""
+        return self.group.soc_after(soc, time_s, lit_frac=lit_frac, plugged=plugged)
+
+    def begin_at(self, soc: float) -> None:
+        """Begin with a state of charge, if the group leaves that to how the device is used."""
+        if self.group.initial_soc == "usual":
+            self.battery.begin_at(soc)
 
     def nothing_before(self, then_s: float) -> bool:
         """Return whether nothing about the device changes up to and including a time, whatever it works at."""

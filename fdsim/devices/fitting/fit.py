@@ -25,7 +25,7 @@ REPORT_SEEDS = (1, 2, 3)
 #: What a fit starts from, and keeps where logs say nothing.
 BASE: Table = {
     "low_soc": 0.0,
-    "initial_soc": [0.07, 0.95],
+    "initial_soc": "usual",
     "battery": {
         "kind": "tapered",
         "capacity_wh": 15.4,
