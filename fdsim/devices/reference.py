@@ -12,7 +12,7 @@ sees all changes of that instant; and within a local round work that is done cou
 gravest cause, see `Device.obstacle`), then the deadline, then the close of the round.
 
 Random numbers come from named streams: owner, link, screen, charger, crash and "device" of each client (charge at the start,
-speed, then the background load at each successful check-in), "trouble" of each outage, "selection" of each round.
+power if devices differ, speed, then the background load at each successful check-in), "trouble" of each outage, "selection" of each round.
 
 Nothing here is written for speed; the engine is, and a test compares the two on random worlds.
 """
@@ -74,6 +74,7 @@ class Device:
         self.rng = stream(config.seed, "device", client)
         self.full_j = group.battery.full_j(0.0)
         self.charge_j = self.full_j * float(self.rng.uniform(*group.soc_range))
+        self.power = group.power.of_device(self.rng)  # Devices of a group may differ in what they draw.
         self.speed = group.compute.speed(self.rng)
         self.low_soc = max(self.rule.min_soc, group.low_soc)
         self.floor_soc = self.low_soc  # Below it, no work: more than the lowest while paused work waits.
@@ -116,7 +117,8 @@ class Device:
 
     def soc_after(self, soc: float, time_s: float, *, lit_frac: float, plugged: bool) -> float:
         """Return what a state of charge becomes after some time with the screen on for a share of it."""
-        return self.group.soc_after(soc, time_s, lit_frac=lit_frac, plugged=plugged)
+        flow = Flow(self.power.idle_w + lit_frac * self.power.screen_w, plugged, self.full_j)
+        return self.group.battery.after(soc * self.full_j, time_s, flow) / self.full_j
 
     def begin_at(self, soc: float) -> None:
         """Begin with a state of charge, if the group leaves that to how the device is used."""
@@ -136,7 +138,7 @@ class Device:
     @property
     def flow(self) -> Flow:
         """What acts on the battery now. An empty device draws nothing."""
-        power = self.group.power
+        power = self.power
         load_w = power.idle_w + self.work_w + (power.screen_w if self.screen_on else 0.0)
         return Flow(0.0 if self.empty else load_w, self.plugged, self.full_j)
 
@@ -303,7 +305,7 @@ class LocalRound:
             elapsed_s, done = env.now - since_s, env.now >= done_s - SAME_S
             if lapse is None:
                 # The round pays for what it adds and for idling; the screen is the owner's.
-                row["energy_j"] += elapsed_s * (work_w + device.group.power.idle_w)
+                row["energy_j"] += elapsed_s * (work_w + device.power.idle_w)
                 hot_s += elapsed_s
                 shaken_s = min(handshake_s, elapsed_s)
                 handshake_s -= shaken_s
@@ -327,7 +329,7 @@ class LocalRound:
             speed_frac, steady_s = compute.pace(hot_s + SAME_S)
         screen_frac = 1.0 - compute.screen_load_frac if self.device.screen_on else 1.0
         rate = self.device.speed * speed_frac * screen_frac * self.free_frac
-        return rate, steady_s, group.power.train_w
+        return rate, steady_s, self.device.power.train_w
 
 
 class Server:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+from statistics import NormalDist
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import Field, PositiveInt, model_validator
 
 from fdsim.catalogue import Chosen, Table, merge
 from fdsim.devices.config.outages import Crash
 from fdsim.devices.config.profiles import profile
-from fdsim.devices.models.battery import Battery, Flow, Pack
+from fdsim.devices.models.battery import Battery, Pack
 from fdsim.devices.models.compute import Compute
 from fdsim.devices.models.connectivity import Connectivity
 from fdsim.devices.models.habits import Habits
@@ -20,12 +23,38 @@ Watts = Annotated[float, Field(ge=0, le=2000)]
 Soc = Annotated[float, Field(ge=0, le=1)]
 
 
+#: Devices that differ in what they draw come in so many kinds, equally often: few enough that what is worked out for
+#: one load serves many devices.
+_POWER_KINDS = 8
+
+
 class Power(Table):
     """What a device draws besides its radio, W."""
 
     idle_w: Watts = Field(description="drawn whenever the device is on")
     screen_w: Watts = Field(description="added while the screen is on")
     train_w: Watts = Field(description="added while it trains")
+    device_ln_sd: float = Field(
+        default=0.0,
+        ge=0,
+        le=2,
+        description="spread between devices of ln(idle_w and screen_w), around the mean, in eight steps",
+    )
+
+    @cached_property
+    def kinds(self) -> tuple[Power, ...]:
+        """What devices of each kind draw; as much as `idle_w` and `screen_w` on average."""
+        normal = NormalDist()
+        z = np.array([normal.inv_cdf((k + 0.5) / _POWER_KINDS) for k in range(_POWER_KINDS)])
+        factors = np.exp(self.device_ln_sd * z / z.std())
+        return tuple(
+            Power(idle_w=f * self.idle_w, screen_w=f * self.screen_w, train_w=self.train_w)
+            for f in (factors / factors.mean()).tolist()
+        )
+
+    def of_device(self, rng: np.random.Generator) -> Power:
+        """Draw what one device draws; without a spread nothing is drawn from `rng`."""
+        return self if self.device_ln_sd == 0.0 else self.kinds[int(_POWER_KINDS * rng.random())]
 
 
 class Radio(Table):
@@ -99,12 +128,6 @@ class DeviceGroup(Table):
     def soc_range(self) -> tuple[float, float]:
         """Between which states of charge a device begins, unless its usage model knows better."""
         return (0.2, 1.0) if self.initial_soc == "usual" else self.initial_soc
-
-    def soc_after(self, soc: float, time_s: float, *, lit_frac: float, plugged: bool) -> float:
-        """Return what a state of charge becomes after some time with the screen on for a share of it."""
-        full_j = self.battery.full_j(0.0)
-        load_w = self.power.idle_w + lit_frac * self.power.screen_w
-        return self.battery.after(soc * full_j, time_s, Flow(load_w, plugged, full_j)) / full_j
 
     @model_validator(mode="after")
     def _possible(self) -> DeviceGroup:

@@ -44,6 +44,7 @@ class Device:
         "group",
         "next_s",
         "on_charger",
+        "power",
         "rng",
         "rule",
         "speed",
@@ -74,7 +75,9 @@ class Device:
             float(self.rng.uniform(*group.soc_range)),
             group.battery.readings(client, streams.seed),
         )
-        self.battery = BatteryState(group, rule, soc, readings)
+        #: What this device draws, which may be more or less than others of its group.
+        self.power = group.power.of_device(self.rng)
+        self.battery = BatteryState(group, self.power, rule, soc, readings)
         self.speed = group.compute.speed(self.rng)
         #: The training of a round, in the unit of the compute model, and the part of the processor that is free for it.
         self.work, self.free_frac = 0.0, 1.0
@@ -116,7 +119,9 @@ class Device:
 
     def soc_after(self, soc: float, time_s: float, *, lit_frac: float, plugged: bool) -> float:
         """Return what a state of charge becomes after some time with the screen on for a share of it."""
-        return self.group.soc_after(soc, time_s, lit_frac=lit_frac, plugged=plugged)
+        full_j = self.battery.full_j
+        flow = Flow(self.power.idle_w + lit_frac * self.power.screen_w, plugged, full_j)
+        return self.group.battery.after(soc * full_j, time_s, flow) / full_j
 
     def begin_at(self, soc: float) -> None:
         """Begin with a state of charge, if the group leaves that to how the device is used."""
@@ -170,7 +175,7 @@ class Device:
 
     def work_through(self, phases: Iterable[tuple[float, float]]) -> None:
         """Draw (power, up to a time) one after the other; nothing else may change before the last of these times."""
-        battery, power = self.battery, self.group.power
+        battery, power = self.battery, self.power
         own = battery.flow
         screen_w = power.screen_w if self.surroundings.screen_on else 0.0
         for phase_w, until_s in phases:
@@ -256,7 +261,7 @@ class Device:
         self._look_ahead()
 
     def _set_flow(self) -> None:
-        battery, around, power = self.battery, self.surroundings, self.group.power
+        battery, around, power = self.battery, self.surroundings, self.power
         plugged = self.on_charger and not around.taken("power")
         if battery.empty:
             own_w = screen_w = 0.0

@@ -167,7 +167,7 @@ def compare(
     *,
     available: bool,
     seed: int = 0,
-    devices: int = 500,
+    devices: int = 1000,
     seeds: Sequence[int] = REPORT_SEEDS,
 ) -> tuple[list[Row], list[list[PhoneRecord]]]:
     """Return the goodness of fit of a profile, and the simulated phones of each seed."""
