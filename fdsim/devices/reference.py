@@ -12,7 +12,8 @@ sees all changes of that instant; and within a local round work that is done cou
 gravest cause, see `Device.obstacle`), then the deadline, then the close of the round.
 
 Random numbers come from named streams: owner, link, screen, charger, crash and "device" of each client (charge at the start,
-power if devices differ, speed, then the background load at each successful check-in), "trouble" of each outage, "selection" of each round.
+power if devices differ, speed, then the background load at each successful check-in), "trouble" of each outage,
+"selection" of each round.
 
 Nothing here is written for speed; the engine is, and a test compares the two on random worlds.
 """

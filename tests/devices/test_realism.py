@@ -83,9 +83,7 @@ def test_presets_begin_as_they_go_on(profile: str) -> None:
             for state in ("charging", "idle", "wifi")
         }
         found["eligible"] = float(np.mean([on_at(log.eligible, times_s) for log in logs]))
-        levels = [
-            log.levels[np.searchsorted(log.levels[:, 0], times_s, side="right") - 1, 1] for log in logs
-        ]
+        levels = [log.levels[np.searchsorted(log.levels[:, 0], times_s, side="right") - 1, 1] for log in logs]
         return {**found, "soc": float(np.mean(levels)), "soc, spread": float(np.std(levels))}
 
     for begin_h, end_h in ((0.0, 1.0), (0.0, 6.0)):

@@ -374,7 +374,9 @@ def _energy(phones: Sequence[Observed], capacity_wh: float = 15.4) -> Table:
         charging = on_at(phone.states["charging"], flat).reshape(middle_s.shape).mean(axis=1)
         lit = 1 - on_at(phone.states["idle"], flat).reshape(middle_s.shape).mean(axis=1)
         whose = np.full(len(lit), len(rows))
-        rows.append(np.column_stack([charging, lit, soc[:-1], np.diff(soc), np.diff(times_s) / HOUR_S, whose]))
+        rows.append(
+            np.column_stack([charging, lit, soc[:-1], np.diff(soc), np.diff(times_s) / HOUR_S, whose])
+        )
     every = np.concatenate(rows) if rows else np.empty((0, 6))
     charging, lit, soc, gain, hours, whose = every.T
     # A level that rises off the charger, or has not been read for long, says that something was not logged.

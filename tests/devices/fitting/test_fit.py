@@ -127,7 +127,9 @@ def test_what_few_phones_distort_is_that_of_few_on_either_side() -> None:
     group = DeviceGroup.model_validate({"profile": "flash2020", "count": 150})
     fleet = [record(log) for log in fleet_log(group, 11, days=4)]
     real = fleet[:25]
-    swing = next(row for row in goodness(real, [fleet], stream(1), resamples=60) if row.statistic == OF_FEW[0])
+    swing = next(
+        row for row in goodness(real, [fleet], stream(1), resamples=60) if row.statistic == OF_FEW[0]
+    )
     assert swing.simulated > 1.2 * statistics(fleet)[OF_FEW[0]]
     assert swing.low < swing.real < swing.high
 
