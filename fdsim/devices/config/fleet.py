@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from statistics import NormalDist
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field, PositiveInt, model_validator
@@ -12,7 +12,7 @@ from pydantic import Field, PositiveInt, model_validator
 from fdsim.catalogue import Chosen, Table, merge
 from fdsim.devices.config.outages import Crash
 from fdsim.devices.config.profiles import profile
-from fdsim.devices.models.battery import Battery, Pack
+from fdsim.devices.models.battery import Battery, Flow, Pack
 from fdsim.devices.models.compute import Compute
 from fdsim.devices.models.connectivity import Connectivity
 from fdsim.devices.models.habits import Habits
@@ -55,6 +55,19 @@ class Power(Table):
     def of_device(self, rng: np.random.Generator) -> Power:
         """Draw what one device draws; without a spread nothing is drawn from `rng`."""
         return self if self.device_ln_sd == 0.0 else self.kinds[int(_POWER_KINDS * rng.random())]
+
+
+class Drain(NamedTuple):
+    """A battery and what a device draws from it."""
+
+    battery: Battery
+    power: Power
+
+    def soc_after(self, soc: float, time_s: float, *, lit_frac: float, plugged: bool) -> float:
+        """Return what a state of charge becomes after some time with the screen on for a share of it."""
+        full_j = self.battery.full_j(0.0)
+        flow = Flow(self.power.idle_w + lit_frac * self.power.screen_w, plugged, full_j)
+        return self.battery.after(soc * full_j, time_s, flow) / full_j
 
 
 class Radio(Table):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from fdsim.devices.config.fleet import DeviceGroup
+from fdsim.devices.config.fleet import DeviceGroup, Drain
 from fdsim.devices.config.server import Eligibility
 from fdsim.devices.engine.battery_state import BatteryState, flow_of, flows_of
 from fdsim.devices.engine.shared_cell import SharedCell
@@ -119,9 +119,8 @@ class Device:
 
     def soc_after(self, soc: float, time_s: float, *, lit_frac: float, plugged: bool) -> float:
         """Return what a state of charge becomes after some time with the screen on for a share of it."""
-        full_j = self.battery.full_j
-        flow = Flow(self.power.idle_w + lit_frac * self.power.screen_w, plugged, full_j)
-        return self.group.battery.after(soc * full_j, time_s, flow) / full_j
+        drain = Drain(self.group.battery, self.power)
+        return drain.soc_after(soc, time_s, lit_frac=lit_frac, plugged=plugged)
 
     def begin_at(self, soc: float) -> None:
         """Begin with a state of charge, if the group leaves that to how the device is used."""

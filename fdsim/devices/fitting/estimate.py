@@ -366,7 +366,7 @@ def _power_spread(lost: np.ndarray, expected: np.ndarray, whose: np.ndarray) -> 
 
 def _energy(phones: Sequence[Observed], capacity_wh: float = 15.4) -> Table:
     """Power of the device and its charger, from how fast the level moves between readings."""
-    rows = []
+    rows: list[np.ndarray] = []
     for phone in phones:
         times_s, soc = phone.levels.T if len(phone.levels) else (np.empty(0), np.empty(0))
         middle_s = times_s[:-1, None] + np.diff(times_s)[:, None] * np.linspace(0.05, 0.95, 10)
