@@ -128,6 +128,13 @@ class StillPhone:
         self.t_s, self.soc, self.on_charger, self.screen_on = 0.0, 0.5, False, False
         self.owner = Owner(Habits(), stream(7, "owner"))
 
+    def soc_after(self, soc: float, time_s: float, *, lit_frac: float, plugged: bool) -> float:
+        """Return the same state of charge."""
+        return soc
+
+    def begin_at(self, soc: float) -> None:
+        """Stay half charged."""
+
 
 def check_usage(usage: Usage) -> None:
     """Check that spells of screen and charger have positive lengths."""

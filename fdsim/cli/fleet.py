@@ -46,7 +46,7 @@ def fit(
     turns: Annotated[int, typer.Option("--turns", min=1, help="Fleets simulated for the calibration.")] = 20,
     devices: Annotated[
         int, typer.Option("--devices", min=10, help="Phones in each of them, and of the report.")
-    ] = 400,
+    ] = 800,
     all_phones: Annotated[
         bool, typer.Option("--all-phones", help="Fit to all phones, and report on the same ones.")
     ] = False,
@@ -97,7 +97,7 @@ def check(
         Path | None, typer.Option("--out", metavar="F.parquet", help="Also write the table here.")
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Simulated fleets.")] = 3,
-    devices: Annotated[int, typer.Option("--devices", min=10, help="Phones in each of them.")] = 500,
+    devices: Annotated[int, typer.Option("--devices", min=10, help="Phones in each of them.")] = 1000,
     silent_screen_s: SilentScreen = 0.0,
     page: Page = None,
     force: Force = False,

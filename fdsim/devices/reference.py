@@ -12,8 +12,7 @@ sees all changes of that instant; and within a local round work that is done cou
 gravest cause, see `Device.obstacle`), then the deadline, then the close of the round.
 
 Random numbers come from named streams: owner, link, screen, charger, crash and "device" of each client (charge at the start,
-speed, then the background load at each successful check-in), "trouble" of each outage, "selection" of each round.
-
+power, speed, then the background load at each successful check-in), "trouble" of each outage, "selection" of each round.
 Nothing here is written for speed; the engine is, and a test compares the two on random worlds.
 """
 
@@ -27,7 +26,7 @@ import numpy as np
 import simpy
 
 from fdsim.devices.clock import Clock, Turn
-from fdsim.devices.config.fleet import DeviceGroup
+from fdsim.devices.config.fleet import DeviceGroup, Drain
 from fdsim.devices.config.simulation import SimulationConfig, check, hits
 from fdsim.devices.models.battery import Flow
 from fdsim.devices.models.connectivity import Spell
@@ -73,13 +72,12 @@ class Device:
         self.taken: dict[int, tuple[str, ...]] = {}  # By each outage now going on: wifi, cellular, power.
         self.rng = stream(config.seed, "device", client)
         self.full_j = group.battery.full_j(0.0)
-        self.charge_j = self.full_j * float(self.rng.uniform(*group.initial_soc))
-        self.speed = group.compute.speed(self.rng)
-        self.low_soc = max(self.rule.min_soc, group.low_soc)
-        self.floor_soc = self.low_soc  # Below it, no work: more than the lowest while paused work waits.
         self.readings = group.battery.readings(client, config.seed)  # A measured charge, if there is one.
-        if self.readings is not None:
-            self.charge_j = self.full_j * self.readings.soc_at(0.0)
+        soc = float(self.rng.uniform(*group.soc_range))
+        self.charge_j = self.full_j * (soc if self.readings is None else self.readings.soc_at(0.0))
+        self.power, self.speed = group.power.of_device(self.rng), group.compute.speed(self.rng)
+        self.soc_after = Drain(group.battery, self.power).soc_after  # For models that look at the day before.
+        self.low_soc = self.floor_soc = max(self.rule.min_soc, group.low_soc)  # Higher while work waits.
         self.empty = self.charge_j <= 0.0 and self.readings is None
         self.topping_up = False  # The owner has plugged it in because it was nearly empty.
         self.work_w = 0.0  # What the present phase of a local round adds to the load.
@@ -114,6 +112,11 @@ class Device:
         """The state of charge, 0..1."""
         return self.charge_j / self.full_j
 
+    def begin_at(self, soc: float) -> None:
+        """Begin with a state of charge, if the group leaves that to how the device is used."""
+        if self.group.initial_soc == "usual" and self.readings is None:
+            self.charge_j, self.empty = self.full_j * soc, soc <= 0.0
+
     @property
     def on_charger(self) -> bool:
         """Whether the charger is in, by habit or to top up."""
@@ -127,8 +130,7 @@ class Device:
     @property
     def flow(self) -> Flow:
         """What acts on the battery now. An empty device draws nothing."""
-        power = self.group.power
-        load_w = power.idle_w + self.work_w + (power.screen_w if self.screen_on else 0.0)
+        load_w = self.power.idle_w + self.work_w + (self.power.screen_w if self.screen_on else 0.0)
         return Flow(0.0 if self.empty else load_w, self.plugged, self.full_j)
 
     def is_taken(self, what: str) -> bool:
@@ -158,10 +160,9 @@ class Device:
 
     def rest(self) -> None:
         """Let paused work wait for a charge that is well above the lowest: at it, work would flicker."""
-        low = self.charge_j < self.floor_soc * self.full_j
-        floor_soc = self.low_soc + self.rule.resume_soc_margin if low else self.low_soc
-        if floor_soc != self.floor_soc:
-            self.change(floor_soc=floor_soc)
+        more_soc = self.rule.resume_soc_margin if self.charge_j < self.floor_soc * self.full_j else 0.0
+        if self.low_soc + more_soc != self.floor_soc:
+            self.change(floor_soc=self.low_soc + more_soc)
 
     def follow_link(self, spells: Iterator[Spell]) -> Process:
         """Go from network to network. In this and every other follow_…, the last spell lasts for ever."""
@@ -281,9 +282,8 @@ class LocalRound:
                 # A device that is still paused at the deadline failed for what it was paused for.
                 cause = Cause.deadline if lapse is None else lapse
                 break
-            rate, steady_s, work_w = 0.0, INF, 0.0
-            if lapse is None:
-                rate, steady_s, work_w = self.pace(phase, hot_s, cell.share_bps)
+            pace = self.pace(phase, hot_s, cell.share_bps) if lapse is None else (0.0, INF, 0.0)
+            rate, steady_s, work_w = pace
             if work_w != device.work_w:
                 device.change(work_w=work_w)
             since_s = env.now  # The rate is constant from here until something happens.
@@ -294,7 +294,7 @@ class LocalRound:
             elapsed_s, done = env.now - since_s, env.now >= done_s - SAME_S
             if lapse is None:
                 # The round pays for what it adds and for idling; the screen is the owner's.
-                row["energy_j"] += elapsed_s * (work_w + device.group.power.idle_w)
+                row["energy_j"] += elapsed_s * (work_w + device.power.idle_w)
                 hot_s += elapsed_s
                 shaken_s = min(handshake_s, elapsed_s)
                 handshake_s -= shaken_s
@@ -318,7 +318,7 @@ class LocalRound:
             speed_frac, steady_s = compute.pace(hot_s + SAME_S)
         screen_frac = 1.0 - compute.screen_load_frac if self.device.screen_on else 1.0
         rate = self.device.speed * speed_frac * screen_frac * self.free_frac
-        return rate, steady_s, group.power.train_w
+        return rate, steady_s, self.device.power.train_w
 
 
 class Server:

@@ -67,16 +67,28 @@ def test_a_fit_to_half_of_the_phones_is_good_on_the_other_half(flash: list[Obser
     assert len(bad) <= 0.1 * len(rows), bad
 
 
-def test_flash2020_begins_as_it_goes_on() -> None:
-    """Phones are met in the middle of their lives: the first day is like the third, in shares of idle and of Wi-Fi."""
-    logs = fleet_log(DeviceGroup.model_validate({"profile": "flash2020", "count": 400}), 8, days=3)
-    times_s = np.arange(0.0, 6 * 3600.0, 1200.0)
-    for state in ("idle", "wifi"):
-        first, third = (
-            np.mean([on_at(log.during(state), times_s + day * 86_400.0).mean() for log in logs])
-            for day in (0, 2)
-        )
-        assert first == pytest.approx(third, abs=0.06), state
+@pytest.mark.parametrize("profile", ["flash2020", "fedscale", "us_nightly"])
+def test_presets_begin_as_they_go_on(profile: str) -> None:
+    """Phones are met in the middle of their lives: the first hour and night are like those a week later.
+
+    Day 0 is a Monday, before which owners go to sleep later than before other days.
+    """
+    group = DeviceGroup.model_validate({"profile": profile, "count": 400})
+    logs = fleet_log(group, 8, days=7.25)
+
+    def shares(begin_h: float, end_h: float) -> dict[str, float]:
+        times_s = np.arange(begin_h * 3600.0, end_h * 3600.0, 600.0)
+        found = {
+            state: float(np.mean([on_at(log.during(state), times_s) for log in logs]))
+            for state in ("charging", "idle", "wifi")
+        }
+        found["eligible"] = float(np.mean([on_at(log.eligible, times_s) for log in logs]))
+        levels = [log.levels[np.searchsorted(log.levels[:, 0], times_s, side="right") - 1, 1] for log in logs]
+        return {**found, "soc": float(np.mean(levels)), "soc, spread": float(np.std(levels))}
+
+    for begin_h, end_h in ((0.0, 1.0), (0.0, 6.0)):
+        first, week_later = shares(begin_h, end_h), shares(begin_h + 168.0, end_h + 168.0)
+        assert first == pytest.approx(week_later, abs=0.07), (begin_h, end_h)
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])

@@ -65,7 +65,10 @@ def profile_groups(draw: st.DrawFn) -> DeviceGroup:
     fields: dict[str, Any] = {"profile": name, "count": draw(st.integers(1, 3))}
     fields |= draw(_around)
     if name not in ("raspberry_pi_4", "jetson_nano"):
-        fields["initial_soc"] = [draw(st.floats(0, 0.4)), draw(st.floats(0.4, 1))]
+        if draw(st.booleans()):
+            fields["initial_soc"] = [draw(st.floats(0, 0.4)), draw(st.floats(0.4, 1))]
+        if draw(st.booleans()):
+            fields["power"] = {"device_ln_sd": 0.6}
         battery = draw(st.sampled_from(["as in the profile", "ageing", "small", "mains"]))
         if battery == "ageing":
             fade = {"cycles": 10.0, "fade_per_cycle_frac": 0.01}

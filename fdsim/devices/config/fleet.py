@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from functools import cached_property
+from statistics import NormalDist
+from typing import Annotated, Any, Literal, NamedTuple
 
+import numpy as np
 from pydantic import Field, PositiveInt, model_validator
 
 from fdsim.catalogue import Chosen, Table, merge
 from fdsim.devices.config.outages import Crash
 from fdsim.devices.config.profiles import profile
-from fdsim.devices.models.battery import Battery, Pack
+from fdsim.devices.models.battery import Battery, Flow, Pack
 from fdsim.devices.models.compute import Compute
 from fdsim.devices.models.connectivity import Connectivity
 from fdsim.devices.models.habits import Habits
@@ -20,12 +23,51 @@ Watts = Annotated[float, Field(ge=0, le=2000)]
 Soc = Annotated[float, Field(ge=0, le=1)]
 
 
+#: Devices that differ in what they draw come in so many kinds, equally often: few enough that what is worked out for
+#: one load serves many devices.
+_POWER_KINDS = 8
+
+
 class Power(Table):
     """What a device draws besides its radio, W."""
 
     idle_w: Watts = Field(description="drawn whenever the device is on")
     screen_w: Watts = Field(description="added while the screen is on")
     train_w: Watts = Field(description="added while it trains")
+    device_ln_sd: float = Field(
+        default=0.0,
+        ge=0,
+        le=2,
+        description="spread between devices of ln(idle_w and screen_w), around the mean, in eight steps",
+    )
+
+    @cached_property
+    def kinds(self) -> tuple[Power, ...]:
+        """What devices of each kind draw; as much as `idle_w` and `screen_w` on average."""
+        normal = NormalDist()
+        z = np.array([normal.inv_cdf((k + 0.5) / _POWER_KINDS) for k in range(_POWER_KINDS)])
+        factors = np.exp(self.device_ln_sd * z / z.std())
+        return tuple(
+            Power(idle_w=f * self.idle_w, screen_w=f * self.screen_w, train_w=self.train_w)
+            for f in (factors / factors.mean()).tolist()
+        )
+
+    def of_device(self, rng: np.random.Generator) -> Power:
+        """Draw what one device draws; without a spread nothing is drawn from `rng`."""
+        return self if self.device_ln_sd == 0.0 else self.kinds[int(_POWER_KINDS * rng.random())]
+
+
+class Drain(NamedTuple):
+    """A battery and what a device draws from it."""
+
+    battery: Battery
+    power: Power
+
+    def soc_after(self, soc: float, time_s: float, *, lit_frac: float, plugged: bool) -> float:
+        """Return what a state of charge becomes after some time with the screen on for a share of it."""
+        full_j = self.battery.full_j(0.0)
+        flow = Flow(self.power.idle_w + lit_frac * self.power.screen_w, plugged, full_j)
+        return self.battery.after(soc * full_j, time_s, flow) / full_j
 
 
 class Radio(Table):
@@ -63,8 +105,10 @@ class DeviceGroup(Table):
     )
     power: Power = Field(description="what it draws besides its radio; by default the profile's")
     radio: Radio = Field(description="what its radio draws; by default the profile's")
-    initial_soc: tuple[Soc, Soc] = Field(
-        default=(0.2, 1.0), description="state of charge at the start, uniform between these two"
+    initial_soc: tuple[Soc, Soc] | Literal["usual"] = Field(
+        default=(0.2, 1.0),
+        description="state of charge at the start, uniform between these two; or 'usual', what the day before has led to, "
+        "with usage 'habits' (else as 0.2 to 1)",
     )
     low_soc: Soc = Field(default=0.15, description="below this state of charge the device takes no work")
     boot_soc: Soc = Field(default=0.03, description="an empty device boots when charged to this")
@@ -93,9 +137,14 @@ class DeviceGroup(Table):
         # A component that is already built stands for itself; tables are laid over the profile's.
         return merge(base, value)
 
+    @property
+    def soc_range(self) -> tuple[float, float]:
+        """Between which states of charge a device begins, unless its usage model knows better."""
+        return (0.2, 1.0) if self.initial_soc == "usual" else self.initial_soc
+
     @model_validator(mode="after")
     def _possible(self) -> DeviceGroup:
-        low, high = self.initial_soc
+        low, high = self.soc_range
         if low > high:
             raise ValueError(f"initial_soc = [{low}, {high}] must be [lowest, highest]")
         if self.boot_soc == 0.0 and isinstance(self.battery, Pack):

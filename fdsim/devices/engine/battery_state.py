@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from fdsim.devices.config.fleet import DeviceGroup
+from fdsim.devices.config.fleet import DeviceGroup, Power, Radio
 from fdsim.devices.config.server import Eligibility
 from fdsim.devices.models.battery import Flow, Readings, falls_straight
 
@@ -35,10 +35,9 @@ def flows_of(load_w: float, screen_w: float, plugged: bool, full_j: float) -> tu
     return Flow(load_w, plugged, full_j), Flow(load_w + screen_w, plugged, full_j)
 
 
-def _heaviest_w(group: DeviceGroup) -> float:
-    radio = group.radio
+def _heaviest_w(power: Power, radio: Radio) -> float:
     radio_w = max(radio.wifi_rx_w, radio.wifi_tx_w, radio.cellular_rx_w, radio.cellular_tx_w)
-    return group.power.idle_w + group.power.screen_w + max(group.power.train_w, radio_w)
+    return power.idle_w + power.screen_w + max(power.train_w, radio_w)
 
 
 class BatteryState:
@@ -47,6 +46,7 @@ class BatteryState:
     __slots__ = (
         "_group",
         "_heaviest_w",
+        "_idle_w",
         "_level",
         "_low_soc",
         "_okay_soc",
@@ -71,10 +71,15 @@ class BatteryState:
     _level: Level
 
     def __init__(
-        self, group: DeviceGroup, rule: Eligibility, soc: float, readings: Readings | None = None
+        self,
+        group: DeviceGroup,
+        power: Power,
+        rule: Eligibility,
+        soc: float,
+        readings: Readings | None = None,
     ) -> None:
         self._group, self.model, self._top_up_soc = group, group.battery, group.usage.top_up_soc
-        self._heaviest_w = _heaviest_w(group)
+        self._idle_w, self._heaviest_w = power.idle_w, _heaviest_w(power, group.radio)
         self._straight = falls_straight(group.battery)
         self._low_soc = max(rule.min_soc, group.low_soc)
         self._okay_soc = self._low_soc + rule.resume_soc_margin
@@ -89,6 +94,12 @@ class BatteryState:
         #: Whether the owner has plugged the device in because it was nearly empty, outside the charger's spells.
         self.topping_up = False
         self.level_s, self.bound_s = INF, -INF
+
+    def begin_at(self, soc: float) -> None:
+        """Begin with a state of charge; a battery that was logged has its own."""
+        if self._readings is None:
+            self.charge_j = self.full_j * soc
+            self.empty = self.charge_j <= 0.0
 
     @property
     def low(self) -> bool:
@@ -145,7 +156,7 @@ class BatteryState:
         if falling is not None:
             bound_s, _ = self._soonest(rising, falling, flow_of(self._heaviest_w, plugged, full_j))
         if rising is not None:
-            lightest_w = 0.0 if self.empty else self._group.power.idle_w
+            lightest_w = 0.0 if self.empty else self._idle_w
             light_s, _ = self._soonest(rising, falling, flow_of(lightest_w, True, full_j))
             bound_s = min(bound_s, light_s)
         self.bound_s, self.level_s = self.t_s + bound_s, INF

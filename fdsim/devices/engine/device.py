@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from fdsim.devices.config.fleet import DeviceGroup
+from fdsim.devices.config.fleet import DeviceGroup, Drain
 from fdsim.devices.config.server import Eligibility
 from fdsim.devices.engine.battery_state import BatteryState, flow_of, flows_of
 from fdsim.devices.engine.shared_cell import SharedCell
@@ -44,6 +44,7 @@ class Device:
         "group",
         "next_s",
         "on_charger",
+        "power",
         "rng",
         "rule",
         "speed",
@@ -71,10 +72,12 @@ class Device:
         self._streams, self._owner = streams, None
         self.surroundings = Surroundings(client, group, streams, phone=self, outages=outages)
         soc, readings = (
-            float(self.rng.uniform(*group.initial_soc)),
+            float(self.rng.uniform(*group.soc_range)),
             group.battery.readings(client, streams.seed),
         )
-        self.battery = BatteryState(group, rule, soc, readings)
+        #: What this device draws, which may be more or less than others of its group.
+        self.power = group.power.of_device(self.rng)
+        self.battery = BatteryState(group, self.power, rule, soc, readings)
         self.speed = group.compute.speed(self.rng)
         #: The training of a round, in the unit of the compute model, and the part of the processor that is free for it.
         self.work, self.free_frac = 0.0, 1.0
@@ -113,6 +116,16 @@ class Device:
         if self._owner is None:
             self._owner = Owner(self.group.habits or Habits(), self._streams("owner", self.client))
         return self._owner
+
+    def soc_after(self, soc: float, time_s: float, *, lit_frac: float, plugged: bool) -> float:
+        """Return what a state of charge becomes after some time with the screen on for a share of it."""
+        drain = Drain(self.group.battery, self.power)
+        return drain.soc_after(soc, time_s, lit_frac=lit_frac, plugged=plugged)
+
+    def begin_at(self, soc: float) -> None:
+        """Begin with a state of charge, if the group leaves that to how the device is used."""
+        if self.group.initial_soc == "usual":
+            self.battery.begin_at(soc)
 
     def nothing_before(self, then_s: float) -> bool:
         """Return whether nothing about the device changes up to and including a time, whatever it works at."""
@@ -161,7 +174,7 @@ class Device:
 
     def work_through(self, phases: Iterable[tuple[float, float]]) -> None:
         """Draw (power, up to a time) one after the other; nothing else may change before the last of these times."""
-        battery, power = self.battery, self.group.power
+        battery, power = self.battery, self.power
         own = battery.flow
         screen_w = power.screen_w if self.surroundings.screen_on else 0.0
         for phase_w, until_s in phases:
@@ -247,7 +260,7 @@ class Device:
         self._look_ahead()
 
     def _set_flow(self) -> None:
-        battery, around, power = self.battery, self.surroundings, self.group.power
+        battery, around, power = self.battery, self.surroundings, self.power
         plugged = self.on_charger and not around.taken("power")
         if battery.empty:
             own_w = screen_w = 0.0

@@ -195,7 +195,7 @@ def training_rate(device: Device, hot_s: float) -> tuple[float, float]:
 
 def phase_powers_w(device: Device) -> tuple[float, float, float]:
     """Return what download, training and upload add to the load on the present network, W."""
-    radio, train_w = device.group.radio, device.group.power.train_w
+    radio, train_w = device.group.radio, device.power.train_w
     if device.surroundings.link.network is _CELLULAR:
         return radio.cellular_rx_w, train_w, radio.cellular_tx_w
     return radio.wifi_rx_w, train_w, radio.wifi_tx_w
@@ -203,7 +203,7 @@ def phase_powers_w(device: Device) -> tuple[float, float, float]:
 
 def work_energy_j(device: Device, power_w: float, time_s: float) -> float:
     """Return the energy that a round is charged for some time of work: its own and the idle power, not the screen's."""
-    return time_s * (power_w + device.group.power.idle_w)
+    return time_s * (power_w + device.power.idle_w)
 
 
 def _record_phase(

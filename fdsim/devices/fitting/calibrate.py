@@ -30,7 +30,7 @@ _NIGHT, _DAY = slice(0, 6), slice(10, 18)
 class Plan(NamedTuple):
     """How much is simulated for a fit."""
 
-    devices: int = 400
+    devices: int = 800
     days: tuple[float, ...] = (5.0,)
     """For how long phones are looked at, in turn: as long as the real ones, since most statistics depend on it."""
     turns: int = 20

@@ -25,6 +25,8 @@ _RESAMPLES = 60
 #: Chance that an owner without the habit is found charging at night, for the share of owners with the habit.
 _BY_CHANCE = 0.12
 _NIGHT_H = 3.0
+#: What a phone must have lost in all, of its full charge, to say how much it draws.
+_LEAST_LOST = 0.2
 #: A screen that is on for longer is left on, s.
 LEFT_ON_S = 4 * HOUR_S
 _PARTS = np.array(PART_OF_HOUR)
@@ -352,20 +354,34 @@ def _need(phones: Sequence[Observed], charges: Sequence[np.ndarray]) -> Table:
 # -- energy
 
 
+def _power_spread(lost: np.ndarray, expected: np.ndarray, whose: np.ndarray) -> float:
+    """Standard deviation between phones of ln(charge that was lost : what the mean phone would have lost)."""
+    ratios = [
+        (lost[whose == phone].sum(), expected[whose == phone].sum()) for phone in np.unique(whose).tolist()
+    ]
+    # Readings are whole per cents: of a phone that lost few, the ratio is mostly chance.
+    ln = [math.log(has / mean) for has, mean in ratios if has >= _LEAST_LOST and mean > 0.0]
+    return round(float(np.std(ln)), 2) if len(ln) > 1 else 0.0
+
+
 def _energy(phones: Sequence[Observed], capacity_wh: float = 15.4) -> Table:
     """Power of the device and its charger, from how fast the level moves between readings."""
-    rows = []
+    rows: list[np.ndarray] = []
     for phone in phones:
         times_s, soc = phone.levels.T if len(phone.levels) else (np.empty(0), np.empty(0))
         middle_s = times_s[:-1, None] + np.diff(times_s)[:, None] * np.linspace(0.05, 0.95, 10)
         flat = middle_s.ravel()
         charging = on_at(phone.states["charging"], flat).reshape(middle_s.shape).mean(axis=1)
         lit = 1 - on_at(phone.states["idle"], flat).reshape(middle_s.shape).mean(axis=1)
-        rows.append(np.column_stack([charging, lit, soc[:-1], np.diff(soc), np.diff(times_s) / HOUR_S]))
-    every = np.concatenate(rows) if rows else np.empty((0, 5))
-    charging, lit, soc, gain, hours = every.T
+        whose = np.full(len(lit), len(rows))
+        rows.append(
+            np.column_stack([charging, lit, soc[:-1], np.diff(soc), np.diff(times_s) / HOUR_S, whose])
+        )
+    every = np.concatenate(rows) if rows else np.empty((0, 6))
+    charging, lit, soc, gain, hours, whose = every.T
     # A level that rises off the charger, or has not been read for long, says that something was not logged.
-    out = (charging == 0) & (gain <= 0) & (hours > 0.05) & (hours < 24)
+    # An empty battery loses nothing.
+    out = (charging == 0) & (gain <= 0) & (soc > 0.05) & (hours > 0.05) & (hours < 24)
     filling = (charging == 1) & (soc < 0.75) & (hours > 0.05) & (gain > 0)
     if out.sum() < 20 or filling.sum() < 20:
         return {}
@@ -375,7 +391,8 @@ def _energy(phones: Sequence[Observed], capacity_wh: float = 15.4) -> Table:
     screen_w = float(np.clip((screen - idle) * capacity_wh, 0.1, 4.0))
     net_w = float(gain[filling].sum() / hours[filling].sum()) * capacity_wh
     into_w = net_w + idle_w + screen_w * float(np.average(lit[filling], weights=hours[filling]))
+    own = _power_spread(-gain[out], loads @ np.array([idle_w, screen_w + idle_w]) / capacity_wh, whose[out])
     return {
-        "power": {"idle_w": round(idle_w, 3), "screen_w": round(screen_w, 3)},
+        "power": {"idle_w": round(idle_w, 3), "screen_w": round(screen_w, 3), "device_ln_sd": own},
         "battery": {"kind": "tapered", "capacity_wh": capacity_wh, "charge_w": round(into_w / 0.9, 2)},
     }

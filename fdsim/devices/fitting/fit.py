@@ -25,7 +25,7 @@ REPORT_SEEDS = (1, 2, 3)
 #: What a fit starts from, and keeps where logs say nothing.
 BASE: Table = {
     "low_soc": 0.0,
-    "initial_soc": [0.07, 0.95],
+    "initial_soc": "usual",
     "battery": {
         "kind": "tapered",
         "capacity_wh": 15.4,
@@ -167,7 +167,7 @@ def compare(
     *,
     available: bool,
     seed: int = 0,
-    devices: int = 500,
+    devices: int = 1000,
     seeds: Sequence[int] = REPORT_SEEDS,
 ) -> tuple[list[Row], list[list[PhoneRecord]]]:
     """Return the goodness of fit of a profile, and the simulated phones of each seed."""

@@ -24,7 +24,10 @@ TOLERANCE_FRAC = 0.15
 #: A distance is good up to so many times that between two halves of the real phones, or up to a floor: that of
 #: Kolmogorov–Smirnov distances, and that of hour profiles.
 HALVES, KS_GOOD, HOURS_GOOD = 1.5, 0.10, 0.15
-SWING = "fullest : emptiest hour"
+#: How often a few phones are drawn from a fleet.
+_DRAWS = 100
+#: Statistics that few phones exaggerate (a ratio of extremes) or understate (a spread), each by a factor.
+OF_FEW = ("fullest : emptiest hour", "charging, spread", "wifi, spread")
 SCHEMA = pa.schema(
     [
         ("statistic", pa.string()),
@@ -41,6 +44,8 @@ SCHEMA = pa.schema(
 class Row(NamedTuple):
     """One statistic: of the real phones with its 90 % bootstrap interval over phones, and of the simulated ones.
 
+    What few phones distort is that of as many simulated phones as there are real ones. Phones that are drawn again for
+    the interval distort it once more, by as much as simulated ones drawn again do: this factor is taken out of the interval.
     Of a distance, `simulated` is that of the simulated from the real phones, `real` that between two random halves of
     the real ones (NaN where halves cannot be compared), and `high` what is still good.
     """
@@ -80,9 +85,9 @@ def goodness(
     found = _figures(real)
     drawn = [_figures([real[i] for i in rng.integers(0, len(real), len(real))]) for _ in range(resamples)]
     simulated = [_figures(fleet) for fleet in fleets]
-    swings = [_swing_of_few(fleet, len(real), rng) for fleet in fleets]
-    for one, swing in zip(simulated, swings, strict=True):
-        one[SWING] = swing
+    few = [_of_few(fleet, len(real), rng) for fleet in fleets]
+    for one, some in zip(simulated, few, strict=True):
+        one.update({name: value for name, (value, _) in some.items()})
     rows = []
     for name, value in found.items():
         again = np.array([one[name] for one in drawn])
@@ -90,6 +95,10 @@ def goodness(
         if not np.isfinite(value) or not len(again):
             continue
         low, high = np.quantile(again, [0.05, 0.95]).tolist()
+        if name in OF_FEW:
+            factor = float(np.mean([once / twice for once, twice in (some[name] for some in few)]))
+            if np.isfinite(factor):
+                low, high = low * factor, high * factor
         mean = float(np.mean([one[name] for one in simulated]))
         good = low <= mean <= high or abs(mean - value) <= TOLERANCE_FRAC * abs(value)
         rows.append(Row(name, False, value, low, high, mean, bool(good)))
@@ -109,10 +118,18 @@ def _ks(name: str, first: Phones, second: Phones) -> float:
     return ks_distance(pooled(first, name), pooled(second, name))
 
 
-def _swing_of_few(fleet: Sequence[PhoneRecord], count: int, rng: np.random.Generator) -> float:
-    """Return the swing as it is among as few phones as the real ones: chance exaggerates it, the more the fewer."""
-    few = [statistics([fleet[i] for i in rng.permutation(len(fleet))[:count]])[SWING] for _ in range(60)]
-    known = [value for value in few if np.isfinite(value)]
+def _of_few(fleet: Phones, count: int, rng: np.random.Generator) -> dict[str, tuple[float, float]]:
+    """Return what few phones distort, as it is among `count` phones of a fleet, and among as many drawn from those again."""
+    once, twice = [], []
+    for _ in range(_DRAWS):
+        few = [fleet[i] for i in rng.permutation(len(fleet))[:count]]
+        once.append(statistics(few))
+        twice.append(statistics([few[i] for i in rng.integers(0, len(few), len(few))]))
+    return {name: (_median(once, name), _median(twice, name)) for name in OF_FEW}
+
+
+def _median(found: Sequence[dict[str, float]], name: str) -> float:
+    known = [one[name] for one in found if np.isfinite(one[name]) and one[name] > 0.0]
     return float(np.median(known)) if known else float("nan")
 
 

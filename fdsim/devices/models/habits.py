@@ -31,6 +31,13 @@ class Situation(NamedTuple):
     until_s: float
 
 
+class Night(NamedTuple):
+    """From going to sleep to getting up, s."""
+
+    bed_s: float
+    wake_s: float
+
+
 class Habits(Table):
     """The hours of a group's owners, in the owner's own time. Day 0 is a Monday."""
 
@@ -73,7 +80,7 @@ class Habits(Table):
 class Owner:
     """One owner: asked for times that never run back."""
 
-    __slots__ = ("_days", "_homely", "_now", "_shared_frac", "shift_s")
+    __slots__ = ("_days", "_homely", "_now", "_shared_frac", "last_night", "shift_s")
 
     def __init__(self, habits: Habits, rng: np.random.Generator) -> None:
         zone_h = habits.zone_spread_h * float(rng.uniform(-1.0, 1.0))
@@ -82,7 +89,14 @@ class Owner:
         self.shift_s = 7 * DAY_S + (zone_h + early_h) * HOUR_S
         self._homely, self._shared_frac = float(rng.standard_normal()), habits.shared_frac
         self._days = _days(habits, self.shift_s, rng)
-        self._now = next(self._days)
+        now, night = next(self._days), Night(-math.inf, 0.0)
+        while now.until_s <= 0.0:
+            since_s, now = now.until_s, next(self._days)
+            if now.asleep:
+                night = Night(since_s, now.until_s)
+        #: The latest night that began before time 0, for models that have to know what went before.
+        self.last_night = night
+        self._now = now
 
     def leaning(self, rng: np.random.Generator) -> float:
         """Draw how far the owner is from the average in one respect, in standard deviations, partly as in all others."""
@@ -119,6 +133,12 @@ class Phone(Protocol):
     @property
     def owner(self) -> Owner:
         """Who uses the device."""
+
+    def soc_after(self, soc: float, time_s: float, *, lit_frac: float, plugged: bool) -> float:
+        """Return what a state of charge becomes after some time with the screen on for a share of it."""
+
+    def begin_at(self, soc: float) -> None:
+        """Let the device begin with a state of charge, if its group leaves that to how it is used."""
 
 
 def _bounded(z: float) -> float:

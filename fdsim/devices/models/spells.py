@@ -69,6 +69,10 @@ class Lengths(Table):
         """Return the mean length of a spell that starts in a part of the day."""
         return self.median_s[part] * math.exp(self.ln_sd[part] ** 2 / 2)
 
+    def mean_up_to_s(self, most_s: float, part: int = 0) -> float:
+        """Return the mean length of a spell that starts in a part of the day and is cut after some time."""
+        return _mean_up_to(most_s, *self.ln[part])
+
     def mean_within_day_s(self, stretch: float = 0.0) -> float:
         """Return the mean length over all parts of the day of spells that are exp(`stretch`) times as long, cut after a day."""
         return (

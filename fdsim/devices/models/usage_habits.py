@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cached_property
 from statistics import NormalDist
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from fdsim.devices.models.habits import Owner, Phone
+from fdsim.devices.models.habits import Night, Owner, Phone
 from fdsim.devices.models.loose_plug import LoosePlug
 from fdsim.devices.models.spells import (
     BLOCK,
@@ -29,6 +30,19 @@ Frac = Annotated[float, Field(ge=0, le=1)]
 Spread = Annotated[float, Field(ge=0, le=6)]
 
 _PLUG_IN = (0.15,) * 6 + (0.35,) * 6 + (0.6,) * 10 + (0.4,) * 2
+
+
+#: A screen that is left on is seen to when the charger goes in or out, every few hours, s.
+_LEFT_ON_CUT_S = 2 * HOUR_S
+
+
+class _Charging(NamedTuple):
+    """How one owner charges, and the luck of it."""
+
+    rates: tuple[float, ...]
+    stretch: float
+    waits: Iterator[float]
+    luck: Iterator[float]
 
 
 class HabitUsage(Usage):
@@ -133,14 +147,11 @@ class HabitUsage(Usage):
         )
         is_nightly, loose = bool(nightly < self.nightly_frac), self.loose_plug
         luck, waits, t_s = normals(rng), exponentials(rng), 0.0
-        on_frac = min(0.9, sum(rates) / 24 / HOUR_S * self.charge.mean_s() * self.spare_frac)
-        length_s, now = 0.0, owner.at(0.0)
-        if now.asleep and is_nightly and rng.random() < self.nightly_keep_frac:
-            length_s = now.until_s
-        elif rng.random() < on_frac:
-            mean, sd = self.charge.ln[0]
-            # A charge met at a random moment is longer than most, and some of it is over.
-            length_s = float(rng.random()) * math.exp(mean + sd * sd + sd * next(luck))
+        bed_s, wake_s = owner.last_night
+        if not (is_nightly and rng.random() < self.nightly_keep_frac):
+            bed_s = math.inf
+        soc, length_s = self._day_before(phone, _Charging(rates, stretch, waits, luck), Night(bed_s, wake_s))
+        phone.begin_at(soc)
         while True:
             if length_s > 0.0:
                 if loose is None:
@@ -163,6 +174,54 @@ class HabitUsage(Usage):
                 mean, sd = self.charge.ln[_part(t_s, owner)]
                 length_s = math.exp(mean + stretch + sd * next(luck))
 
+    def _day_before(self, phone: Phone, habit: _Charging, night: Night) -> tuple[float, float]:
+        """Live roughly through the day before day 0; return the state of charge at its end and for how long a charge goes on.
+
+        The same as every day, but with the screen on for its usual share, the need looked at every two hours, and the
+        owner at home: so devices are met as they are at any midnight, and not all of them off their chargers.
+        """
+        soc, until_s, wait = phone.soc, -DAY_S, next(habit.waits)
+        t_s, shift_s, lit_fracs, soc_after = -DAY_S, phone.owner.shift_s, self._lit_fracs, phone.soc_after
+        while t_s < 0.0:
+            own_s = (t_s + shift_s) % DAY_S
+            hour = int(own_s // HOUR_S)
+            part, plugged = PART_OF_HOUR[hour], until_s > t_s
+            lit_frac = lit_fracs[plugged][part]
+            if plugged:
+                then_s, wait = min(until_s, 0.0), next(habit.waits)
+            else:
+                then_s = min(t_s + (hour // 2 + 1) * 2 * HOUR_S - own_s, 0.0)
+                if t_s < night.bed_s < then_s:
+                    then_s = night.bed_s
+                at_screen = lit_frac + (1 - lit_frac) * self.idle_plug_frac
+                per_s = habit.rates[hour] / HOUR_S * self.need(soc) * at_screen
+                if wait < per_s * (then_s - t_s):
+                    then_s, (mean, sd) = t_s + wait / per_s, self.charge.ln[part]
+                    until_s = then_s + math.exp(mean + habit.stretch + sd * next(habit.luck))
+                elif then_s == night.bed_s:
+                    until_s = night.wake_s
+                else:
+                    wait -= per_s * (then_s - t_s)
+            soc = soc_after(soc, then_s - t_s, lit_frac=lit_frac, plugged=plugged)
+            t_s = then_s
+        return soc, max(0.0, until_s)
+
+    @cached_property
+    def _lit_fracs(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The share of time for which the screen is on, about, off the charger and on it, by part of the day."""
+        left_s = self.left_on_frac * self.left_on.mean_up_to_s(_LEFT_ON_CUT_S)
+        found: tuple[list[float], list[float]] = [], []
+        for plugged, (longer_on, longer_off) in enumerate(
+            ((1.0, 1.0), (self.plugged_on_factor, self.plugged_calm_factor))
+        ):
+            for part in range(4):
+                on_s = (1 - self.left_on_frac) * longer_on * self.screen_on.mean_up_to_s(DAY_S, part) + left_s
+                off_s = longer_off * self.screen_off.mean_up_to_s(DAY_S, part)
+                if part == 0:  # The night, in which owners sleep.
+                    off_s *= self.asleep_calm_factor
+                found[plugged].append(on_s / (on_s + off_s))
+        return tuple(found[0]), tuple(found[1])
+
     def _chance(self, phone: Phone, *, home: bool) -> float:
         chance = self.need(phone.soc)
         if not phone.screen_on:
@@ -171,7 +230,7 @@ class HabitUsage(Usage):
 
     def _left_on_share(self, used_s: float) -> float:
         """Return the share of the time with the screen on in which it was left on; `used_s` is the mean of other sessions."""
-        left_s = self.left_on_frac * self.left_on.mean_s()
+        left_s = self.left_on_frac * self.left_on.mean_up_to_s(_LEFT_ON_CUT_S)
         return left_s / (left_s + (1 - self.left_on_frac) * used_s)
 
     def screen(self, rng: np.random.Generator, phone: Phone) -> Iterator[Switch]:
@@ -187,8 +246,12 @@ class HabitUsage(Usage):
         exp, make, left_ln = math.exp, tuple.__new__, self.left_on.ln
         # The luckiest spells are those that are left on, so that nobody has to draw a second number for it.
         left_z = NormalDist().inv_cdf(1.0 - self.left_on_frac) if 0.0 < self.left_on_frac < 1.0 else math.inf
-        (on_mean, on_sd), (off_mean, off_sd) = on_ln[0], off_ln[0]
-        off_mean += asleep_ln
+        part, _ = part_of_day(shift_s)
+        (on_mean, on_sd), (off_mean, off_sd) = on_ln[part], off_ln[part]
+        if at(0.0).asleep:
+            off_mean += asleep_ln
+        if phone.on_charger:
+            on_mean, off_mean = on_mean + plugged_on_ln, off_mean + plugged_ln
         on_share = 1 / (1 + exp(off_mean + off_sd**2 / 2 - on_mean - on_sd**2 / 2 - 2 * stretch))
         left_share = self._left_on_share(exp(on_mean + longer_on + on_sd**2 / 2))
         # Screens that were left on are on for hours: at any moment there are more of them than their share of sessions.
@@ -197,7 +260,7 @@ class HabitUsage(Usage):
         is_on, plugged, length_s = luck < on_share, phone.on_charger, 0.0
         mean, sd = (on_mean + longer_on, on_sd) if is_on else (off_mean + longer_off, off_sd)
         if luck < on_share * left_share:
-            mean, sd = left_ln[0]
+            mean, sd = left_ln[part]
         length_s = float(1.0 - rng.random()) * exp(mean + sd * sd + sd * float(rng.standard_normal()))
         yield Switch(is_on, length_s)
         t_s, part, part_until_s, asleep, asleep_until_s = length_s, 0, -math.inf, False, -math.inf

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +15,10 @@ from fdsim.cli.fleet import app
 from fdsim.devices.config.fleet import DeviceGroup
 from fdsim.devices.config.profiles import profile, sources
 from fdsim.devices.fitting.calibrate import Plan
-from fdsim.devices.fitting.estimate import first_estimate, halves
+from fdsim.devices.fitting.estimate import _power_spread, first_estimate, halves
 from fdsim.devices.fitting.fit import fit
 from fdsim.devices.fitting.fleet_log import as_available, fleet_log
-from fdsim.devices.fitting.goodness import Row, goodness
+from fdsim.devices.fitting.goodness import OF_FEW, Row, goodness
 from fdsim.devices.fitting.lost_contact import loose_plug
 from fdsim.devices.fitting.statistics import hour_distance, ks_distance, pair_lifts, record, statistics
 from fdsim.errors import InputError, ScenarioError, TraceError
@@ -101,6 +102,54 @@ def test_a_fleet_fits_itself_and_not_another() -> None:
     other = goodness(fleet["flash2020"], [fleet["us_nightly"]], stream(1), resamples=40)
     assert sum(not row.good for row in other) > 8
     assert isinstance(own[0], Row)
+
+
+@pytest.mark.slow
+def test_the_interval_of_what_few_phones_distort_holds_the_truth() -> None:
+    """25 phones of a fleet, called real, against the whole fleet: swing and spreads are good in most draws.
+
+    Without the correction the swing is in its interval in half of them: phones that are drawn again swing more than those
+    they are drawn from, so that the interval of a bootstrap lies above the truth.
+    """
+    group = DeviceGroup.model_validate({"profile": "flash2020", "count": 400})
+    fleet, rng = [record(log) for log in fleet_log(group, 11, days=5)], stream(12)
+    held = dict.fromkeys(OF_FEW, 0)
+    for draw in range(20):
+        real = [fleet[i] for i in rng.permutation(len(fleet))[:25]]
+        for row in goodness(real, [fleet], stream(13, draw), resamples=100):
+            if row.statistic in OF_FEW:
+                held[row.statistic] += row.low <= row.simulated <= row.high
+    assert min(held.values()) >= 15, held
+
+
+def test_what_few_phones_distort_is_that_of_few_on_either_side() -> None:
+    """The swing of 25 phones of a fleet is more than that of all; the real value lies in its own interval."""
+    group = DeviceGroup.model_validate({"profile": "flash2020", "count": 150})
+    fleet = [record(log) for log in fleet_log(group, 11, days=4)]
+    real = fleet[:25]
+    swing = next(
+        row for row in goodness(real, [fleet], stream(1), resamples=60) if row.statistic == OF_FEW[0]
+    )
+    assert swing.simulated > 1.2 * statistics(fleet)[OF_FEW[0]]
+    assert swing.low < swing.real < swing.high
+
+
+def test_how_much_phones_differ_in_what_they_draw() -> None:
+    """Where the mean phone loses 20 %, two lose 20 and 80 %; a third loses 2 %, which says nothing: ln sd of 1 : 4."""
+    lost, expected, whose = np.array([0.1, 0.3, 0.1, 0.01]), np.full(4, 0.2), np.array([0.0, 1.0, 1.0, 2.0])
+    expected[1:3] = 0.1
+    assert _power_spread(lost, expected, whose) == 0.0  # The first has lost too little, too.
+    assert _power_spread(2 * lost, expected, whose) == pytest.approx(math.log(4) / 2, abs=0.01)
+
+
+def test_the_power_spread_of_a_fleet_is_found_again() -> None:
+    found = {}
+    for spread in (0.0, 0.6):
+        group = DeviceGroup.model_validate(
+            {"profile": "flash2020", "count": 60, "power": {"device_ln_sd": spread}}
+        )
+        found[spread] = first_estimate(fleet_log(group, 6, days=5))["power"]["device_ln_sd"]
+    assert found == pytest.approx({0.0: 0.0, 0.6: 0.6}, abs=0.08)
 
 
 def test_halves_are_disjoint_and_alike() -> None:

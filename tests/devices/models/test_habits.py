@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import math
 from itertools import islice
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from fdsim.bench.fleet import small_work
+from fdsim.devices.clock import Clock
+from fdsim.devices.config.fleet import DeviceGroup
+from fdsim.devices.config.server import Eligibility, Server
+from fdsim.devices.config.simulation import SimulationConfig
+from fdsim.devices.engine.device import Device
 from fdsim.devices.models.habits import Habits, Owner
 from fdsim.devices.models.loose_plug import LoosePlug
 from fdsim.devices.models.places import Places
 from fdsim.devices.models.spells import DAY_S, HOUR_S, Lengths
 from fdsim.devices.models.usage_habits import HabitUsage
-from fdsim.rng import stream
+from fdsim.devices.reference import Server as ReferenceServer
+from fdsim.rng import ClientStreams, stream
 from fdsim.testing import StillPhone, check_connectivity, check_usage
 from fdsim.trace import Network
 from fdsim.trace.intervals import joined
@@ -68,8 +74,8 @@ def test_an_empty_battery_is_plugged_in_more_often() -> None:
     usage = HabitUsage(spare_frac=0.1, nightly_frac=0.0, charge=Lengths(median_s=60.0))
 
     def plug_ins(soc: float) -> int:
-        phone = SimpleNamespace(t_s=0.0, soc=soc, on_charger=False, screen_on=True)
-        phone.owner = Owner(Habits(), stream(3, "owner"))
+        phone = StillPhone()
+        phone.soc, phone.screen_on = soc, True
         return sum(on for on, _ in islice(usage.charger(stream(3), phone), 2000))
 
     assert plug_ins(0.05) > 3 * plug_ins(0.9)
@@ -86,6 +92,68 @@ def test_nightly_owners_charge_from_bed_to_breakfast() -> None:
         t_s += length_s
     assert found[0] == pytest.approx((0, 7))
     assert all(pair == pytest.approx((0, 7)) for pair in found[1:5])
+
+
+class Noted(StillPhone):
+    """A phone that loses 2 % an hour off its charger, gains 20 % an hour on it, and notes where it begins."""
+
+    def soc_after(self, soc: float, time_s: float, *, lit_frac: float, plugged: bool) -> float:
+        return min(1.0, max(0.0, soc + (0.2 if plugged else -0.02) * time_s / HOUR_S))
+
+    def begin_at(self, soc: float) -> None:
+        self.soc = soc
+
+
+def test_the_day_before_of_an_owner_who_charges_at_night_alone() -> None:
+    """Asleep from 22 to 7 h: half charged at midnight, the phone is off the charger for 22 h and two hours on it."""
+    usage = HabitUsage(nightly_frac=1.0, nightly_keep_frac=1.0, plug_in_per_hour=(0.0,) * 24)
+    phone = Noted()
+    phone.owner = Owner(STRICT.model_copy(update={"sleep_hour": 22.0}), stream(1))
+    assert phone.owner.last_night == pytest.approx((-2 * HOUR_S, 7 * HOUR_S))
+    first = next(usage.charger(stream(4), phone))
+    assert first == pytest.approx((True, 7 * HOUR_S))
+    assert phone.soc == pytest.approx(0.5 - 22 * 0.02 + 2 * 0.2)
+
+
+def test_the_day_before_of_owners_who_charge_by_need() -> None:
+    """Plug-ins at 1 an hour below a quarter, none above; charges of an hour: few phones are low, and some are charging."""
+    usage = HabitUsage(
+        nightly_frac=0.0,
+        plug_in_per_hour=(1.0,) * 24,
+        plug_in_device_ln_sd=0.0,
+        charge_device_ln_sd=0.0,
+        idle_plug_frac=1.0,
+        need_soc=0.25,
+        ease_soc=0.25,
+        spare_frac=0.0,
+        charge=Lengths(median_s=HOUR_S),
+    )
+    begun, charging = [], []
+    for client in range(2000):
+        phone = Noted()
+        on, length_s = next(usage.charger(stream(4, client), phone))
+        begun.append(phone.soc)
+        charging.append(on)
+        assert length_s <= HOUR_S or not on
+    # An hour on the charger is used up in ten: in equilibrium 1 of 11 hours, all of it below a quarter and 20 % more.
+    assert np.mean(charging) == pytest.approx(1 / 11, abs=0.03)
+    assert 0.1 < min(begun) < max(begun) <= 0.45
+    assert np.mean(np.array(begun) < 0.2) < 0.1
+
+
+@pytest.mark.parametrize(("initial_soc", "low", "high"), [([0.3, 0.4], 0.3, 0.4), ("usual", 0.0, 1.0)])
+def test_a_range_of_charges_at_the_start_is_kept_and_else_they_are_as_usual(
+    initial_soc: object, low: float, high: float
+) -> None:
+    group = DeviceGroup.model_validate({"profile": "us_nightly", "count": 60, "initial_soc": initial_soc})
+    streams = ClientStreams(3, 60)
+    found = [Device(client, group, Eligibility(), streams, outages=[]).soc for client in range(60)]
+    assert low <= min(found) < max(found) <= high
+    assert (np.mean(found) > 0.7) == (initial_soc == "usual")
+    config = SimulationConfig((group,), Server(), small_work(60), 1, 3)
+    server = ReferenceServer(env := Clock(), config)
+    env.run(until=1e-6)
+    assert [device.soc for device in server.devices] == pytest.approx(found, abs=1e-6)
 
 
 def test_a_loose_plug_cuts_a_charge_into_pieces_of_the_same_length_in_all() -> None:
