@@ -153,7 +153,7 @@ class Round:
                 with self.watch.on("analytics"):
                     self._counterfactual.add(positions, chunk)
         with self.watch.on("blend"):
-            correction = correction_of(self.strategy, cohort, blend)
+            correction = None if blend.correction is None else correction_of(self.strategy, cohort, blend)
             if correction is not None:
                 self.update += correction
             self._tensors["losses"] = torch.cat(losses)

@@ -93,10 +93,11 @@ class Cohort:
 class Blend:
     """What a strategy returns: a weight per received update [S], a substitute per missing client [M].
 
-    The two must agree: `weights` are the active clients' own weights plus what `stand_in` (or `mixture`) puts on them,
-    since the counterfactual measures each missing client's error by its substitute. `substituted` and `renormalised`
-    below work the weights out; where no code says what represents a client, give `mixture`. Checked in every round,
-    unless there is a mixture, a correction or something stored.
+    The two must agree: `weights` are the active clients' own weights plus what `stand_in` (or `mixture`) puts on them
+    (what the correction holds of received updates aside), since the counterfactual measures each missing client's
+    error by its substitute. `substituted` and `renormalised` below work the weights out; where no code says what
+    represents a client, give `mixture`. Checked in every round, unless there is a mixture, a correction or something
+    stored.
     """
 
     weights: np.ndarray
