@@ -232,9 +232,10 @@ def pair_scores(
     products: np.ndarray, wanted: np.ndarray | None, score: UpdateScore, *, learning_rate: float
 ) -> PairScores:
     """Turn inner products (upper triangle) into scores and squared distances in the paper's units."""
-    upper = np.triu(products.astype(np.float64))
-    whole = upper + np.triu(upper, 1).T
-    squares = np.diag(whole)
+    whole = np.triu(products.astype(np.float64))
+    squares = np.diag(whole).copy()
+    whole += whole.T
+    np.fill_diagonal(whole, squares)
     # Rounding may leave a tiny negative distance between equal updates.
     distances = np.maximum(squares[:, None] + squares[None, :] - 2.0 * whole, 0.0) / learning_rate**2
     if score.metric == "cosine":

@@ -59,22 +59,23 @@ def record_scores(
     """Add scores [S, S] to the means: R ← (N·R + r)/(N + 1), N ← N + 1; NaN leaves a pair alone."""
     compared = ~np.isnan(scores)
     np.fill_diagonal(compared, False)
-    pairs = np.ix_(clients, clients)
-    meetings, kept = state["N"][pairs], state["R"][pairs]
+    # Places in the flat arrays: half the time of rows and columns.
+    pairs = clients[:, None] * len(state["N"]) + clients
+    meetings, kept = state["N"].take(pairs), state["R"].take(pairs)
     if forgetting.decay is None:
         weight = meetings + 1.0
         if forgetting.window is not None:
             weight = np.minimum(weight, forgetting.window)
     else:
-        weight, last_round = state["weight"][pairs], state["last_round"][pairs]
+        weight, last_round = state["weight"].take(pairs), state["last_round"].take(pairs)
         faded = weight * (1.0 - forgetting.decay) ** (round_index - last_round) + 1.0
-        state["weight"][pairs] = np.where(compared, faded, weight)
-        state["last_round"][pairs] = np.where(compared, round_index, last_round)
+        state["weight"].put(pairs, np.where(compared, faded, weight))
+        state["last_round"].put(pairs, np.where(compared, round_index, last_round))
         weight = faded
     mean = decoded(kept)
     mean = mean + (scores - mean) / weight
     if kept.dtype == np.uint16:
         mean = np.rint(np.clip(np.where(compared, mean, 0.0), 0.0, 1.0) * _STEPS)
-    state["R"][pairs] = np.where(compared, mean, kept)
+    state["R"].put(pairs, np.where(compared, mean, kept))
     most = np.iinfo(meetings.dtype).max
-    state["N"][pairs] = meetings + (compared & (meetings < most))
+    state["N"].put(pairs, meetings + (compared & (meetings < most)))
