@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import torch
 
@@ -19,14 +21,14 @@ class Samples:
         channels_last: bool = False,
     ) -> None:
         self.dtype, self.input_shape = dtype, tuple(inputs.shape[1:])
-        self.inputs = torch.from_numpy(np.ascontiguousarray(inputs)).to(accelerator)
+        self.inputs = _shared(np.ascontiguousarray(inputs)).to(accelerator)
         # Convolutions on a CPU are faster in channels_last; laid out so once, every batch comes out so.
         self.channels_last = channels_last and self.inputs.dim() == 4
         if self.channels_last:
             self.inputs = self.inputs.permute(0, 2, 3, 1).contiguous()
         if self.inputs.is_floating_point():
             self.inputs = self.inputs.to(dtype)
-        self.labels = torch.from_numpy(np.ascontiguousarray(labels, dtype=np.int64)).to(accelerator)
+        self.labels = _shared(np.ascontiguousarray(labels, dtype=np.int64)).to(accelerator)
 
     def take(self, rows: torch.Tensor, *, levels: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
         """Gather inputs [*rows, …] and labels [*rows]; grey levels become [−1, 1], unless `levels` are wanted."""
@@ -37,6 +39,13 @@ class Samples:
         if self.channels_last:
             inputs = inputs.permute(0, 3, 1, 2)
         return inputs.view(*rows.shape, *inputs.shape[1:]), self.labels.index_select(0, flat).view(rows.shape)
+
+
+def _shared(array: np.ndarray) -> torch.Tensor:
+    """Return an array as a tensor in the same memory, also one that may only be read, as Arrow's: nobody writes to it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)
 
 
 def scaled(inputs: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
