@@ -1,8 +1,7 @@
 """The labels in CIFAR's files, which are pickles; nothing else of them is made, and nothing they name is imported.
 
-A pickle is a program whose one dangerous instruction is to import something and call it. The images are NumPy arrays, made
-by three names of NumPy; something that takes whatever it is handed and keeps nothing stands for these, and every
-other name is refused.
+The images are NumPy arrays, made by three names of NumPy; something that takes whatever it is handed and keeps nothing
+stands for these, and every other name is refused.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from fdsim.data.plain_pickle import DAMAGED, PlainUnpickler
 
 #: NumPy's part of an array's pickle; its private modules were renamed in NumPy 2.
 _ARRAY_PARTS = {
@@ -32,14 +33,9 @@ class _Unread:
         pass
 
 
-class _LabelUnpickler(pickle.Unpickler):
+class _LabelUnpickler(PlainUnpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _ARRAY_PARTS:
-            return _Unread
-        raise pickle.UnpicklingError(f"it wants to import {module}.{name}")
-
-    def persistent_load(self, pid: Any) -> Any:
-        raise pickle.UnpicklingError("it refers to objects outside the file")
+        return _Unread if (module, name) in _ARRAY_PARTS else super().find_class(module, name)
 
 
 def pickled_labels(paths: tuple[Path, ...], key: str, *, classes: int) -> np.ndarray | None:
@@ -47,9 +43,8 @@ def pickled_labels(paths: tuple[Path, ...], key: str, *, classes: int) -> np.nda
     return _read(paths, tuple(path.stat().st_mtime_ns for path in paths), key, classes)
 
 
-@lru_cache(
-    maxsize=2
-)  # the trials of a study have their labels in common, and the images around them take time to skip
+# The trials of a study have their labels in common, and the images around them take time to skip.
+@lru_cache(maxsize=2)
 def _read(paths: tuple[Path, ...], stamps_ns: tuple[int, ...], key: str, classes: int) -> np.ndarray | None:
     found: list[int] = []
     for path in paths:
@@ -59,18 +54,7 @@ def _read(paths: tuple[Path, ...], stamps_ns: tuple[int, ...], key: str, classes
                 batch = _LabelUnpickler(file, encoding="bytes").load()
             found += batch[key.encode()]
         # A damaged pickle fails in many ways, and whoever has the images checked says which file it is.
-        except (
-            OSError,
-            pickle.UnpicklingError,
-            EOFError,
-            ValueError,
-            IndexError,
-            KeyError,
-            TypeError,
-            AttributeError,
-            MemoryError,
-            OverflowError,
-        ):
+        except (OSError, pickle.UnpicklingError, *DAMAGED):
             return None
     if not found or not all(type(label) is int and 0 <= label < classes for label in found):
         return None
