@@ -38,7 +38,7 @@ class Sketch:
         rng = stream(federation.seed, "sketch", round_index)
         width, dtype = federation.parameters, federation.dtype
         groups = -(-width // sketch_dim)
-        self._dim, self._width = sketch_dim, width
+        self._dim = sketch_dim
         self._direct = _by_kernel(federation)
         self._shifts = rng.integers(0, sketch_dim, groups)
         signs = np.zeros(groups * sketch_dim, dtype=np.int8)
