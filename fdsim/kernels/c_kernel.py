@@ -21,6 +21,8 @@ from fdsim.files import UnfinishedFile
 
 log = logging.getLogger("fdsim.learning")
 
+#: Where headers are that sources of any folder may include.
+_HEADERS = Path(__file__).parent
 _FLAGS = ("-O3", "-march=native", "-shared", "-fPIC", "-pthread")
 #: Lets a kernel share the threads of torch; not every compiler knows it.
 _SHARED_THREADS = "-fopenmp"
@@ -74,7 +76,9 @@ def _loaded(
     plain = (*_FLAGS, *_NUMBERS[dtype])
     choices = [(*plain, _SHARED_THREADS), plain] if threads else [plain]
     version = subprocess.run([*compiler, "--version"], capture_output=True, check=True, timeout=_VERSION_S)
-    about = [source.read_bytes(), version.stdout, *(word.encode() for word in compiler)]
+    headers = sorted({*source.parent.glob("*.h"), *_HEADERS.glob("*.h")})
+    about = [source.read_bytes(), *(header.read_bytes() for header in headers)]
+    about += [version.stdout, *(word.encode() for word in compiler)]
     about += [platform.machine().encode(), _processor().encode()]
     names = {flags: _name(source, [*about, *(flag.encode() for flag in flags)]) for flags in choices}
     cache_folder = _cache_folder()
@@ -86,7 +90,7 @@ def _loaded(
     with tempfile.TemporaryDirectory(prefix="fdsim-", ignore_cleanup_errors=True) as scratch:
         for flags, name in names.items():
             fresh = Path(scratch) / f"{name}.so"
-            command = [*compiler, *flags, str(source), "-o", str(fresh), "-lm"]
+            command = [*compiler, *flags, "-I", str(_HEADERS), str(source), "-o", str(fresh), "-lm"]
             try:
                 subprocess.run(command, check=True, capture_output=True, timeout=_COMPILE_S)
                 _prove(fresh, dtype, prover)

@@ -15,8 +15,7 @@ from torch import nn
 from fdsim.errors import ScenarioError
 from fdsim.learning.cohort.memory import free_bytes
 from fdsim.learning.config.acceleration import Acceleration
-from fdsim.learning.paths.direct_conv import kernel
-from fdsim.learning.paths.stacking import has_direct_convs, stack_of
+from fdsim.learning.paths.stacking import kernels_of, stack_of
 from fdsim.workload import NetCost
 
 #: Above this many parameters a CPU trains clients one by one: more such nets do not fit its caches.
@@ -39,7 +38,7 @@ class TrainingPlan:
     workers: int
     compiled: bool = False
     direct: bool = False
-    """Whether convolutions of few channels are computed by our own kernel; see direct_conv.py."""
+    """Whether convolutions are computed by kernels of our own; see direct_conv.py and padded_conv.py."""
 
 
 @dataclass(frozen=True)
@@ -87,14 +86,11 @@ def _cpu_stack_size(path: str, spec: CohortSpec, workers: int) -> int:
 
 
 def _direct(acceleration: Acceleration, module: nn.Module, *, compiled: bool) -> bool:
-    # torch.compile cannot trace the kernel, and the kernel has no half precision.
-    return (
-        acceleration.convolutions == "auto"
-        and acceleration.product_dtype is None
-        and not compiled
-        and has_direct_convs(module)
-        and kernel(acceleration.dtype) is not None
-    )
+    # torch.compile cannot trace kernels, and they have no half precision.
+    if acceleration.convolutions != "auto" or acceleration.product_dtype is not None or compiled:
+        return False
+    kernels = kernels_of(module)
+    return bool(kernels) and all(kernel(acceleration.dtype) is not None for kernel in kernels)
 
 
 def _path(

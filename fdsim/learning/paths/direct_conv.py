@@ -17,13 +17,9 @@ from typing import Any
 import torch
 
 from fdsim.kernels.c_kernel import load
-
-#: The kernel reads and writes whole vectors, the last of which may reach so many bytes beyond the end of a tensor.
-ROOM_BYTES = 64
+from fdsim.learning.paths.kernel_calls import ROOM_BYTES, Argument, call_kernel, roomy, with_room
 
 _SOURCE = Path(__file__).with_name("direct_conv.c")
-#: What the kernel is called with.
-Argument = torch.Tensor | ctypes.Structure | ctypes.Array[ctypes.c_int64] | ctypes.c_int64 | None
 
 
 @dataclass(frozen=True)
@@ -98,7 +94,7 @@ def batch_last(images: torch.Tensor) -> torch.Tensor:
     planes = images.is_contiguous()
     if images.requires_grad or not (planes or images.permute(0, 1, 3, 4, 2).is_contiguous()):
         return laid.contiguous()
-    made = _with_room(tuple(laid.shape), images)
+    made = with_room(tuple(laid.shape), images)
     _kernel_for(images.dtype).batch_last(
         *map(ctypes.c_void_p, (images.data_ptr(), made.data_ptr())),
         *map(ctypes.c_int64, (clients, batch, channels, height * width, planes)),
@@ -143,8 +139,8 @@ class DirectConv(torch.autograd.Function):
         """Call the kernel."""
         layout = _ImageLayout.of(inputs, shape)
         if layout is _ImageLayout.BATCH_LAST:
-            inputs = _roomy(batch_last(inputs.detach().permute(0, 4, 1, 2, 3)))
-        made = _with_room(shape.made, weights)
+            inputs = roomy(batch_last(inputs.detach().permute(0, 4, 1, 2, 3)))
+        made = with_room(shape.made, weights)
         chosen = torch.empty(made.numel() + ROOM_BYTES, dtype=torch.uint8)
         call("forward", weights.dtype, _numbers(shape), inputs, layout.number, weights, bias, made, chosen)
         ctx.shape, ctx.biased, ctx.layout = shape, bias is not None, layout
@@ -162,15 +158,15 @@ class DirectConv(torch.autograd.Function):
         if shape.pool:
             came = gradients[0] if _steps(gradients[0]) else gradients[0].contiguous()
             sizes = (shape.clients, shape.batch, shape.height, shape.width, shape.inputs)
-            channels_last = _with_room(sizes, weights) if wanted else None
+            channels_last = with_room(sizes, weights) if wanted else None
             call(
                 *("pooled_backward", weights.dtype, _numbers(shape), inputs, ctx.layout.number, weights),
                 *(came, _steps(came), chosen, of_weights, of_bias, channels_last),
             )
             of_inputs = None if channels_last is None else channels_last.permute(0, 4, 2, 3, 1)
         else:
-            came = _roomy(batch_last(gradients[0].permute(0, 4, 1, 2, 3)))
-            of_inputs = _with_room(tuple(inputs.shape), inputs) if wanted else None
+            came = roomy(batch_last(gradients[0].permute(0, 4, 1, 2, 3)))
+            of_inputs = with_room(tuple(inputs.shape), inputs) if wanted else None
             call(
                 *("backward", weights.dtype, _numbers(shape), inputs, weights, came, chosen),
                 *(of_weights, of_bias, of_inputs),
@@ -189,20 +185,6 @@ def _steps(images: torch.Tensor) -> ctypes.Array[ctypes.c_int64] | None:
     return (ctypes.c_int64 * 3)(image, channel, pixel)
 
 
-def _with_room(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
-    """Make an empty tensor that may be read and written a vector beyond its end."""
-    count = math.prod(shape)
-    return like.new_empty(count + ROOM_BYTES // like.element_size())[:count].view(shape)
-
-
-def _roomy(given: torch.Tensor) -> torch.Tensor:
-    """Copy a tensor behind which there is no room."""
-    end = (given.storage_offset() + given.numel()) * given.element_size()
-    if given.untyped_storage().nbytes() >= end + ROOM_BYTES:
-        return given
-    return _with_room(tuple(given.shape), given).copy_(given)
-
-
 def _kernel_for(dtype: torch.dtype) -> ctypes.CDLL:
     library = kernel(dtype)
     if library is None:
@@ -219,17 +201,5 @@ def _numbers(shape: ConvShape) -> ctypes.Array[ctypes.c_int64]:
 
 
 def call(name: str, dtype: torch.dtype, *arguments: Argument) -> None:
-    """Call a function of the kernel for a type of numbers; tensors and structures are handed over by their addresses."""
-    # ctypes releases the interpreter lock while the kernel runs, so that workers run in parallel.
-    failed = getattr(_kernel_for(dtype), name)(*map(_handed, arguments))
-    if failed:
-        raise MemoryError(f"the convolution kernel has no memory for {name}")
-
-
-def _handed(argument: Argument) -> Any:
-    match argument:
-        case torch.Tensor():
-            return ctypes.c_void_p(argument.data_ptr())
-        case ctypes.Structure():
-            return ctypes.byref(argument)
-    return argument
+    """Call a function of the kernel for a type of numbers."""
+    call_kernel(_kernel_for(dtype), name, *arguments)

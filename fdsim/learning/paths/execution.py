@@ -19,7 +19,7 @@ class ExecutionOptions:
     channels_last: bool = False
     """The layout in which single nets' convolutions are fastest on a CPU."""
     direct: bool = False
-    """Whether the kernel of direct_conv.py computes the stacked path's convolutions of few channels."""
+    """Whether kernels of our own compute the stacked path's convolutions, as far as they can."""
 
     @property
     def loss_scale(self) -> float:

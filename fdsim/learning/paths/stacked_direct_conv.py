@@ -44,7 +44,7 @@ def with_direct_convs(layers: list[StackedLayer]) -> list[StackedLayer]:
     left = list(layers)
     while left:
         first = left.pop(0)
-        if not (isinstance(first, StackedConv) and _suits(first.layer)):
+        if not (isinstance(first, StackedConv) and suits_direct(first.layer)):
             made.append(first)
             continue
         pool = bool(left) and _is_pool(left[0])
@@ -57,7 +57,8 @@ def with_direct_convs(layers: list[StackedLayer]) -> list[StackedLayer]:
     return made
 
 
-def _suits(layer: nn.Conv2d) -> bool:
+def suits_direct(layer: nn.Conv2d) -> bool:
+    """Whether the kernel of direct_conv.py should do a convolution."""
     # A 1×1 convolution is a matrix product, for which torch need not lay images out anew.
     plain = (layer.stride, layer.padding, layer.dilation) == ((1, 1), (0, 0), (1, 1))
     return layer.groups == 1 and plain and layer.kernel_size != (1, 1)

@@ -183,6 +183,12 @@ class Channelwise(Elementwise):
     """A layer that treats each channel of an image separately, as pooling does."""
 
     def forward(self, signal: Signal, leaves: Leaves) -> Signal:
+        if not signal.images and signal.clients > 0:
+            laid = signal.values.permute(0, 2, 3, 4, 1)
+            if laid.is_contiguous():
+                # With the batch last, what torch takes for the channels of an image are the images of a batch.
+                made = self.layer(laid.flatten(0, 1).permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+                return signal.then(made.unflatten(0, laid.shape[:2]).permute(0, 4, 1, 2, 3))
         return super().forward(signal.as_images(), leaves)
 
 

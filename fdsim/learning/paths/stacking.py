@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ctypes
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
+import torch
 from torch import nn
 
 from fdsim.learning.local.keyed_dropout import KeyedDropout
 from fdsim.learning.nets.residual import Residual
+from fdsim.learning.paths import direct_conv, group_norm, padded_conv
 from fdsim.learning.paths import stacked_layers as stacked
-from fdsim.learning.paths.stacked_direct_conv import StackedDirectConv, with_direct_convs
+from fdsim.learning.paths.stacked_direct_conv import StackedDirectConv, suits_direct, with_direct_convs
+from fdsim.learning.paths.stacked_images import (
+    StackedDirectNorm,
+    StackedPaddedConv,
+    suits_padded,
+    with_image_kernels,
+)
+
+Kernel = Callable[[torch.dtype], ctypes.CDLL | None]
 
 #: Exact types: a subclass may have a forward of its own.
 _KNOWN = {
@@ -23,20 +34,31 @@ _KNOWN = {
 def stack_of(module: nn.Module, *, direct: bool = False) -> stacked.StackedSequence | None:
     """Return the stacked form of a module, or None when some layer is not supported.
 
-    With `direct`, convolutions that suit the kernel of direct_conv.py are computed by it.
+    With `direct`, convolutions that suit the kernel of direct_conv.py are computed by it, or, where all convolutions of
+    the net can be and some have padding or strides, by that of padded_conv.py, as group norms by that of group_norm.py.
     """
     dropouts: list[KeyedDropout] = []
     layer = _known(module, dropouts)
     if layer is None:
         return None
     sequence = layer if isinstance(layer, stacked.StackedSequence) else stacked.StackedSequence([layer])
-    return _direct(sequence) if direct else sequence
+    if not direct:
+        return sequence
+    convs = [layer.layer for layer in _flat(sequence) if isinstance(layer, stacked.StackedConv)]
+    # One convolution of torch's own would have images laid out anew before and behind it.
+    padded = all(map(suits_padded, convs)) and not all(map(suits_direct, convs))
+    return _direct(sequence, padded=padded)
 
 
-def has_direct_convs(module: nn.Module) -> bool:
-    """Whether a module has convolutions that suit the kernel of direct_conv.py."""
+def kernels_of(module: nn.Module) -> list[Kernel]:
+    """Return the kernels that a module's layers suit; none where it has no convolutions for them."""
     net = stack_of(module, direct=True)
-    return net is not None and any(isinstance(layer, StackedDirectConv) for layer in _flat(net))
+    kinds = set() if net is None else {type(layer) for layer in _flat(net)}
+    if not kinds & {StackedDirectConv, StackedPaddedConv}:
+        return []
+    # That of direct_conv.py lays images out for all.
+    used = {StackedPaddedConv: padded_conv.kernel, StackedDirectNorm: group_norm.kernel}
+    return [direct_conv.kernel, *(kernel for kind, kernel in used.items() if kind in kinds)]
 
 
 def _flat(sequence: stacked.StackedSequence) -> Iterator[stacked.StackedLayer]:
@@ -44,11 +66,12 @@ def _flat(sequence: stacked.StackedSequence) -> Iterator[stacked.StackedLayer]:
         yield from _flat(layer) if isinstance(layer, stacked.StackedSequence) else (layer,)
 
 
-def _direct(sequence: stacked.StackedSequence) -> stacked.StackedSequence:
+def _direct(sequence: stacked.StackedSequence, *, padded: bool) -> stacked.StackedSequence:
     layers = [
-        _direct(each) if isinstance(each, stacked.StackedSequence) else each for each in sequence.layers
+        _direct(each, padded=padded) if isinstance(each, stacked.StackedSequence) else each
+        for each in sequence.layers
     ]
-    return type(sequence)(with_direct_convs(layers))
+    return type(sequence)(with_image_kernels(layers) if padded else with_direct_convs(layers))
 
 
 def _known(layer: nn.Module, dropouts: list[KeyedDropout]) -> stacked.StackedLayer | None:
