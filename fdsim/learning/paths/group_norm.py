@@ -1,22 +1,18 @@
-"""Group norm on a CPU by a C kernel of our own, with the sum and the ReLU that follow it; it is compiled at first use."""
+"""Group norm on a CPU by the kernel of image_kernel.py, with the sum and the ReLU that follow it."""
 
 from __future__ import annotations
 
 import ctypes
 import math
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-from fdsim.kernels.c_kernel import load
 from fdsim.learning.paths.direct_conv import batch_last
-from fdsim.learning.paths.kernel_calls import Argument, call_kernel, with_room
-
-_SOURCE = Path(__file__).with_name("group_norm.c")
+from fdsim.learning.paths.image_kernel import call
+from fdsim.learning.paths.kernel_calls import with_room
 
 
 @dataclass(frozen=True)
@@ -28,7 +24,7 @@ class NormShape:
     relu: bool
 
 
-class _Norm(ctypes.Structure):
+class NormNumbers(ctypes.Structure):
     """What the kernel is told."""
 
     _fields_ = (
@@ -37,16 +33,8 @@ class _Norm(ctypes.Structure):
     )
 
 
-@cache
-def kernel(dtype: torch.dtype = torch.float32) -> ctypes.CDLL | None:
-    """Return the kernel for a type of numbers, or None where it cannot be compiled or does not work."""
-    return load(_SOURCE, dtype, prover=__name__, purpose="group norms")
-
-
-def prove(library: str, number: str) -> None:
-    """Hold one group norm and its gradients by a library against torch's own; raise if they differ."""
-    loaded, dtype = ctypes.CDLL(library), getattr(torch, number)
-    globals()["kernel"] = lambda _: loaded  # this process is for nothing else
+def prove(dtype: torch.dtype) -> None:
+    """Hold one group norm and its gradients against torch's own."""
     clients, batch, channels, height, width = 2, 3, 4, 5, 6
 
     def leaf(*sizes: int) -> torch.Tensor:
@@ -92,10 +80,10 @@ class DirectNorm(torch.autograd.Function):
         if added is not None:
             added = batch_last(added.detach().permute(0, 4, 1, 2, 3))
         clients, channels, height, width, batch = inputs.shape
-        told = _Norm(clients, batch, channels, height * width, shape.groups, shape.relu, shape.eps)
+        told = NormNumbers(clients, batch, channels, height * width, shape.groups, shape.relu, shape.eps)
         made = with_room(tuple(inputs.shape), inputs)
         moments = inputs.new_empty(clients, shape.groups, 2, batch)
-        _call("forward", inputs.dtype, told, inputs, scale, shift, added, made, moments)
+        call("norm_forward", inputs.dtype, told, inputs, scale, shift, added, made, moments)
         ctx.told = told
         ctx.save_for_backward(inputs, scale, moments, made if shape.relu else None)
         return made
@@ -108,15 +96,8 @@ class DirectNorm(torch.autograd.Function):
         of_inputs = with_room(tuple(inputs.shape), inputs)
         of_scale, of_shift = (None, None) if scale is None else (torch.empty_like(scale), torch.empty_like(scale))
         of_added = with_room(tuple(inputs.shape), inputs) if ctx.needs_input_grad[3] else None
-        _call(
-            *("backward", inputs.dtype, ctx.told, inputs, scale, moments, made, came),
+        call(
+            *("norm_backward", inputs.dtype, ctx.told, inputs, scale, moments, made, came),
             *(of_inputs, of_scale, of_shift, of_added),
         )
         return of_inputs, of_scale, of_shift, of_added, None
-
-
-def _call(name: str, dtype: torch.dtype, *arguments: Argument) -> None:
-    library = kernel(dtype)
-    if library is None:
-        raise RuntimeError(f"there is no group norm kernel for {dtype}")
-    call_kernel(library, name, *arguments)

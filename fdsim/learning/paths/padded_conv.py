@@ -1,25 +1,18 @@
-"""Convolutions with padding and strides on a CPU by a C kernel of our own, which is compiled at first use.
-
-Those of 3×3 without strides take 16 products for four results in place of 36 (Winograd's way): the same numbers up to
-rounding.
-"""
+"""Convolutions with padding and strides on a CPU by the kernel of image_kernel.py."""
 
 from __future__ import annotations
 
 import ctypes
 import math
 from dataclasses import astuple, dataclass
-from functools import cache, lru_cache
-from pathlib import Path
+from functools import lru_cache
 from typing import Any
 
 import torch
 
-from fdsim.kernels.c_kernel import load
 from fdsim.learning.paths.direct_conv import batch_last
-from fdsim.learning.paths.kernel_calls import Argument, call_kernel, roomy, with_room
-
-_SOURCE = Path(__file__).with_name("padded_conv.c")
+from fdsim.learning.paths.image_kernel import call
+from fdsim.learning.paths.kernel_calls import roomy, with_room
 
 
 @dataclass(frozen=True)
@@ -46,17 +39,14 @@ class PaddedShape:
         wide = (self.width + 2 * self.padding_across - self.columns) // self.stride_across + 1
         return self.clients, self.outputs, high, wide, self.batch
 
+    @property
+    def numbers(self) -> ctypes.Array[ctypes.c_int64]:
+        """What the kernel reads."""
+        return _numbers(self)
 
-@cache
-def kernel(dtype: torch.dtype = torch.float32) -> ctypes.CDLL | None:
-    """Return the kernel for a type of numbers, or None where it cannot be compiled or does not work."""
-    return load(_SOURCE, dtype, prover=__name__, purpose="convolutions with padding")
 
-
-def prove(library: str, number: str) -> None:
-    """Hold convolutions, with and without strides, and their gradients by a library against torch's own."""
-    loaded, dtype = ctypes.CDLL(library), getattr(torch, number)
-    globals()["kernel"] = lambda _: loaded  # this process is for nothing else
+def prove(dtype: torch.dtype) -> None:
+    """Hold convolutions, with and without strides, and their gradients against torch's own."""
     clients, batch, inputs, outputs, height, width, side = 2, 3, 9, 10, 6, 7, 3
 
     def leaf(*sizes: int) -> torch.Tensor:
@@ -99,7 +89,7 @@ class PaddedConv(torch.autograd.Function):
         """Call the kernel."""
         inputs = batch_last(inputs.detach().permute(0, 4, 1, 2, 3))
         made = with_room(shape.made, weights)
-        _call("forward", weights.dtype, _numbers(shape), inputs, weights, bias, made)
+        call("conv_forward", weights.dtype, shape.numbers, inputs, weights, bias, made)
         ctx.shape, ctx.biased = shape, bias is not None
         ctx.save_for_backward(inputs, weights)
         return made
@@ -113,8 +103,8 @@ class PaddedConv(torch.autograd.Function):
         of_weights = torch.empty_like(weights)
         of_bias = weights.new_empty(shape.clients, shape.outputs) if ctx.biased else None
         of_inputs = with_room(tuple(inputs.shape), inputs) if ctx.needs_input_grad[0] else None
-        _call(
-            *("backward", weights.dtype, _numbers(shape), inputs, weights, came),
+        call(
+            *("conv_backward", weights.dtype, shape.numbers, inputs, weights, came),
             *(of_weights, of_bias, of_inputs),
         )
         return of_inputs, of_weights, of_bias, None
@@ -126,10 +116,3 @@ def _numbers(shape: PaddedShape) -> ctypes.Array[ctypes.c_int64]:
     if min(shape.made) < 1:
         raise RuntimeError(f"there is no convolution kernel for {shape}")
     return (ctypes.c_int64 * 12)(*astuple(shape))
-
-
-def _call(name: str, dtype: torch.dtype, *arguments: Argument) -> None:
-    library = kernel(dtype)
-    if library is None:
-        raise RuntimeError(f"there is no convolution kernel for {dtype}")
-    call_kernel(library, name, *arguments)

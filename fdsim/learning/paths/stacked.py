@@ -12,6 +12,7 @@ from fdsim.learning.local.sgd import SgdSettings
 from fdsim.learning.paths.compiled import Compiled
 from fdsim.learning.paths.direct_training import DirectTraining
 from fdsim.learning.paths.execution import ExecutionOptions
+from fdsim.learning.paths.image_net import ImageNet
 from fdsim.learning.paths.stack_loop import Leaves, StackLoop, Step
 from fdsim.learning.paths.stacked_direct_conv import StackedDirectConv
 from fdsim.learning.paths.stacked_layers import Signal
@@ -30,6 +31,7 @@ class StackedTrainer(StackLoop):
         first = net.layers[0] if net.layers else None
         self.takes_levels = isinstance(first, StackedDirectConv) and first.pool and samples.channels_last
         self.direct = DirectTraining.of(net, samples, self.layout.size) if execution.direct else None
+        self.whole = ImageNet.of(net, samples, len(self.layout.slots)) if execution.direct else None
         self._losses = Compiled(self.losses) if execution.compiled else self.losses
 
     def train(
@@ -46,6 +48,8 @@ class StackedTrainer(StackLoop):
         return self.net.unstack(leaves, clients)
 
     def gradients(self, leaves: Leaves, step: Step) -> tuple[Leaves, torch.Tensor]:
+        if self.whole is not None:
+            return self.whole.gradients(leaves, step)
         losses = self._losses(leaves, step)
         # Of their sum: given gradients to begin with, autograd imports sympy to compare shapes, 40 MB in 0.3 s.
         total = losses.sum() if self.loss_scale == 1.0 else losses.sum() * self.loss_scale

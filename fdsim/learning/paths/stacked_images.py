@@ -32,15 +32,20 @@ class StackedPaddedConv(StackedLayer):
     def stack(self, parameters: Leaves, clients: int) -> Leaves:
         return _copies(parameters, clients)
 
+    def shape(self, clients: int, batch: int, inputs: int, height: int, width: int) -> PaddedShape:
+        """Return the shape of the convolution of such images."""
+        rows, columns = self.layer.kernel_size
+        down, across = self.layer.padding
+        return PaddedShape(
+            *(clients, batch, height, width, inputs, rows, columns, self.layer.out_channels),
+            *(int(down), int(across), *self.layer.stride),
+        )
+
     def forward(self, signal: Signal, leaves: Leaves) -> Signal:
         signal = signal.as_rows()
         images = _batch_last(signal)
         clients, inputs, height, width, batch = images.shape
-        down, across = self.layer.padding
-        shape = PaddedShape(
-            *(clients, batch, height, width, inputs, *self.layer.kernel_size, self.layer.out_channels),
-            *(int(down), int(across), *self.layer.stride),
-        )
+        shape = self.shape(clients, batch, inputs, height, width)
         bias = leaves[1] if len(leaves) > 1 else None
         made: torch.Tensor = PaddedConv.apply(images, leaves[0], bias, shape)
         return signal.then(made.permute(0, 4, 1, 2, 3))

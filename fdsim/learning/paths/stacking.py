@@ -11,15 +11,10 @@ from torch import nn
 
 from fdsim.learning.local.keyed_dropout import KeyedDropout
 from fdsim.learning.nets.residual import Residual
-from fdsim.learning.paths import direct_conv, group_norm, padded_conv
+from fdsim.learning.paths import direct_conv, image_kernel
 from fdsim.learning.paths import stacked_layers as stacked
 from fdsim.learning.paths.stacked_direct_conv import StackedDirectConv, suits_direct, with_direct_convs
-from fdsim.learning.paths.stacked_images import (
-    StackedDirectNorm,
-    StackedPaddedConv,
-    suits_padded,
-    with_image_kernels,
-)
+from fdsim.learning.paths.stacked_images import StackedPaddedConv, suits_padded, with_image_kernels
 
 Kernel = Callable[[torch.dtype], ctypes.CDLL | None]
 
@@ -35,7 +30,7 @@ def stack_of(module: nn.Module, *, direct: bool = False) -> stacked.StackedSeque
     """Return the stacked form of a module, or None when some layer is not supported.
 
     With `direct`, convolutions that suit the kernel of direct_conv.py are computed by it, or, where all convolutions of
-    the net can be and some have padding or strides, by that of padded_conv.py, as group norms by that of group_norm.py.
+    the net can be and some have padding or strides, by that of image_kernel.py, as group norms are.
     """
     dropouts: list[KeyedDropout] = []
     layer = _known(module, dropouts)
@@ -56,9 +51,8 @@ def kernels_of(module: nn.Module) -> list[Kernel]:
     kinds = set() if net is None else {type(layer) for layer in _flat(net)}
     if not kinds & {StackedDirectConv, StackedPaddedConv}:
         return []
-    # That of direct_conv.py lays images out for all.
-    used = {StackedPaddedConv: padded_conv.kernel, StackedDirectNorm: group_norm.kernel}
-    return [direct_conv.kernel, *(kernel for kind, kernel in used.items() if kind in kinds)]
+    # That of direct_conv.py lays images out for both.
+    return [direct_conv.kernel, *([image_kernel.kernel] if StackedPaddedConv in kinds else [])]
 
 
 def _flat(sequence: stacked.StackedSequence) -> Iterator[stacked.StackedLayer]:

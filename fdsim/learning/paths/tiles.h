@@ -107,7 +107,7 @@ static void turn_over(const T *from, int64_t from_row, T *to, int64_t to_row, in
         for (int64_t k = 0; k < columns; k++) to[k * to_row + n] = from[n * from_row + k];
 }
 
-/* Zeros that are handed out piece by piece, each with room for a vector behind it. Without memory it counts. */
+/* Memory that is handed out piece by piece, each with room for a vector behind it. Without any it counts. */
 typedef struct {
     char *memory;
     size_t used;
@@ -124,7 +124,7 @@ static void *piece(Store *store, int64_t count, size_t size) {
 static int furnish(Store *store) {
     void *memory = NULL;
     if (posix_memalign(&memory, 64, store->used)) return 1;
-    store->memory = memset(memory, 0, store->used);
+    store->memory = memory;
     store->used = 0;
     return 0;
 }

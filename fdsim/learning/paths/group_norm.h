@@ -1,21 +1,22 @@
-/* Group norm of a stack of small nets on a CPU, with what follows it (a residual block's input added, ReLU), client by
-   client: compiled at first use by group_norm.py.
+/* Group norm of one client's images, with what follows it: a residual block's input added, ReLU.
 
    The images of a batch lie innermost, [channels][pixels][batch], so that what belongs to one image comes again every
    `batch` numbers. Numbers are therefore taken in runs of whole vectors and of whole pixels: the same lane of the same
-   vector of a run is always of the same image, and its mean, its scale and its sums are kept in runs too.
+   vector of a run is always of the same image, and its mean, its scale and its sums are kept in runs too. */
 
-   All passes return 0, or 1 where there is no memory for one client's scratch. */
+#ifndef FDSIM_GROUP_NORM_H
+#define FDSIM_GROUP_NORM_H
 
 #include <math.h>
 
 #include "tiles.h"
 
 typedef struct {
-    int64_t clients, batch, channels, pixels, groups;
-    int64_t relu;
+    int64_t clients, batch, channels, pixels, groups, relu;
     double eps;
 } Norm;
+
+static int64_t moments_of(const Norm *s) { return s->groups * 2 * s->batch; }
 
 /* A run of at least so many vectors: sums have time to come back from memory before they are added to again. */
 #define LONG_RUN (16 * LANES)
@@ -115,30 +116,26 @@ static void apply(const Runs *r, int64_t count, int relu, const T *x, const T *a
     })
 }
 
-/* x [clients][channels][pixels][batch], scale and shift [clients][channels] or both NULL, and `added` like x or NULL
-   give y; and for the way back moments [clients][groups][2][batch]. */
-int forward(const Norm *s, const T *x, const T *scale, const T *shift, const T *added, T *y, T *moments) {
-    Store store = {0};
-    Runs r = runs_of(s, &store);
-    if (furnish(&store)) return 1;
-    r = runs_of(s, &store);
+/* x [channels][pixels][batch], scale and shift [channels] or both NULL, and `added` like x or NULL give y; and for the
+   way back moments [groups][2][batch]. */
+static void norm_forth(const Norm *s, Store *store, const T *x, const T *scale, const T *shift, const T *added, T *y,
+                       T *moments) {
+    Runs r = runs_of(s, store);
+    if (!store->memory) return;
     int64_t b = s->batch, plane = s->pixels * b, members = s->channels / s->groups;
-    for (int64_t n = 0; n < s->clients * s->groups; n++, moments += 2 * b) {
+    for (int64_t n = 0; n < s->groups; n++, moments += 2 * b) {
         T *mean = moments, *root = moments + b;
         measure(s, &r, x, mean, root);
-        for (int64_t c = 0; c < members; c++, x += plane, y += plane) {
-            int64_t channel = n * members + c;
+        for (int64_t c = n * members; c < (n + 1) * members; c++, x += plane, y += plane) {
             for (int64_t i = 0; i < b; i++) {
-                r.each_first[i] = scale ? scale[channel] * root[i] : root[i];
-                r.each_second[i] = (shift ? shift[channel] : 0) - mean[i] * r.each_first[i];
+                r.each_first[i] = scale ? scale[c] * root[i] : root[i];
+                r.each_second[i] = (shift ? shift[c] : 0) - mean[i] * r.each_first[i];
             }
             repeat(r.each_first, b, r.scale, r.length), repeat(r.each_second, b, r.shift, r.length);
             apply(&r, plane, (int)s->relu, x, added, y);
             if (added) added += plane;
         }
     }
-    free(store.memory);
-    return 0;
 }
 
 /* The gradient as it comes, or nothing where ReLU let nothing through. */
@@ -166,43 +163,39 @@ static void apply_back(const Runs *r, int64_t count, const T *x, const T *y, con
 
 /* From dy of the same shape as y, which is NULL where there was no ReLU: dx, d_scale and d_shift unless they are NULL,
    and the gradient of what was added unless it is NULL. */
-int backward(const Norm *s, const T *x, const T *scale, const T *moments, const T *y, const T *dy, T *dx, T *d_scale,
-             T *d_shift, T *d_added) {
-    Store store = {0};
-    Runs r = runs_of(s, &store);
-    if (furnish(&store)) return 1;
-    r = runs_of(s, &store);
+static void norm_back(const Norm *s, Store *store, const T *x, const T *scale, const T *moments, const T *y,
+                      const T *dy, T *dx, T *d_scale, T *d_shift, T *d_added) {
+    Runs r = runs_of(s, store);
+    if (!store->memory) return;
     int64_t b = s->batch, plane = s->pixels * b, members = s->channels / s->groups;
-    for (int64_t n = 0; n < s->clients * s->groups; n++, moments += 2 * b) {
+    for (int64_t n = 0; n < s->groups; n++, moments += 2 * b) {
         const T *mean = moments, *root = moments + b;
-        int64_t at = n * members * plane;
         repeat(mean, b, r.mean, r.length);
         memset(r.sum_first, 0, (size_t)b * sizeof(T)), memset(r.sum_second, 0, (size_t)b * sizeof(T));
-        for (int64_t c = 0; c < members; c++) {
-            int64_t channel = n * members + c, from = at + c * plane;
-            T factor = scale ? scale[channel] : 1, of_scale = 0, of_shift = 0;
+        for (int64_t c = n * members; c < (n + 1) * members; c++) {
+            int64_t from = c * plane;
+            T factor = scale ? scale[c] : 1, of_scale = 0, of_shift = 0;
             sum_back(&r, plane, x + from, y ? y + from : NULL, dy + from, d_added ? d_added + from : NULL);
             fold(r.first, r.length, b, r.each_first), fold(r.second, r.length, b, r.each_second);
             for (int64_t i = 0; i < b; i++) {
                 of_shift += r.each_first[i], of_scale += r.each_second[i] * root[i];
                 r.sum_first[i] += factor * r.each_first[i], r.sum_second[i] += factor * r.each_second[i];
             }
-            if (d_scale) d_scale[channel] = of_scale;
-            if (d_shift) d_shift[channel] = of_shift;
+            if (d_scale) d_scale[c] = of_scale;
+            if (d_shift) d_shift[c] = of_shift;
         }
         for (int64_t i = 0; i < b; i++) {
             T share = root[i] / (T)(members * s->pixels);
             r.each_first[i] = -share * r.sum_first[i], r.each_second[i] = -share * root[i] * root[i] * r.sum_second[i];
         }
         repeat(r.each_first, b, r.first, r.length), repeat(r.each_second, b, r.second, r.length);
-        for (int64_t c = 0; c < members; c++) {
-            T factor = scale ? scale[n * members + c] : 1;
-            int64_t from = at + c * plane;
-            for (int64_t i = 0; i < b; i++) r.each[i] = factor * root[i];
+        for (int64_t c = n * members; c < (n + 1) * members; c++) {
+            int64_t from = c * plane;
+            for (int64_t i = 0; i < b; i++) r.each[i] = (scale ? scale[c] : 1) * root[i];
             repeat(r.each, b, r.scale, r.length);
             apply_back(&r, plane, x + from, y ? y + from : NULL, dy + from, dx + from);
         }
     }
-    free(store.memory);
-    return 0;
 }
+
+#endif

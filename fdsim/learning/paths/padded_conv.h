@@ -1,12 +1,14 @@
-/* Convolutions with padding and strides of a stack of small nets on a CPU, client by client: compiled at first use by
-   padded_conv.py.
+/* Convolutions with padding and strides of one client's images.
 
    As in direct_conv.c the images of a batch lie innermost, [channels][height][width][batch], so that vectors are full
    whatever the number of channels. Some rows at a time are copied into a strip, with zeros around them and, where
    columns are skipped, those that belong together side by side: so every weight meets one run of numbers for a whole
    row of results, at a place that a list of taps holds.
 
-   All passes return 0, or 1 where there is no memory for one client's scratch. */
+   Scratch is handed out by a Store: a pass that finds it without memory only counts what it would need. */
+
+#ifndef FDSIM_PADDED_CONV_H
+#define FDSIM_PADDED_CONV_H
 
 #include "tiles.h"
 
@@ -27,7 +29,7 @@ static int64_t weights_of(const Shape *s) { return s->outputs * s->inputs * s->r
 #define STRIP ((int64_t)(262144 / sizeof(T)))
 
 /* Some rows of all planes, [planes][rows][phases][columns][batch]: of every `phases` columns each has a run of its own.
-   The first `lead` columns, and those behind the image, are zeros. */
+   The first `lead` columns, counted before they are divided, and those behind the image are zeros. */
 typedef struct {
     T *numbers;
     int64_t planes, rows, phases, columns, lead;
@@ -44,7 +46,7 @@ static Strip strip_of(int64_t planes, int64_t rows, int64_t phases, int64_t colu
     return (Strip){NUMBERS(store, planes * plane), planes, rows, phases, columns, lead, batch, phase, row, plane};
 }
 
-/* How many rows a strip should have that each `unit` rows of results take `step` of, and `more` beyond. */
+/* How many rows of results a strip should serve, each of which takes `step` of its rows, and all together `more`. */
 static int64_t rows_at_once(int64_t row, int64_t step, int64_t more, int64_t rows) {
     return most(1, least(rows, (STRIP / row - more) / step));
 }
@@ -79,14 +81,16 @@ static void fill(const Strip *s, const T *image, int64_t height, int64_t width, 
                 continue;
             }
             const T *from = image + (plane * height + first + r) * row;
-            if (s->phases == 1) {
-                memcpy(to + s->lead * b, from, (size_t)row * sizeof(T));
-                continue;
-            }
-            for (int64_t x = 0; x < least(width, s->phases); x++) {
-                int64_t at = x + s->lead;
-                copy_runs(from + x * b, s->phases * b, to + at % s->phases * s->phase + at / s->phases * b, b, b,
-                          up(width - x, s->phases));
+            for (int64_t phase = 0; phase < s->phases; phase++, to += s->phase) {
+                /* Columns of the image that this phase has, and how many zeros there are before them. */
+                int64_t skipped = up(most(0, s->lead - phase), s->phases), x = skipped * s->phases + phase - s->lead;
+                int64_t count = x < width ? up(width - x, s->phases) : 0, end = skipped + count;
+                memset(to, 0, (size_t)(skipped * b) * sizeof(T));
+                if (s->phases == 1)
+                    memcpy(to + skipped * b, from, (size_t)row * sizeof(T));
+                else
+                    copy_runs(from + x * b, s->phases * b, to + skipped * b, b, b, count);
+                memset(to + end * b, 0, (size_t)((s->columns - end) * b) * sizeof(T));
             }
         }
 }
@@ -389,343 +393,20 @@ static void bias_back(const Shape *s, const T *dy, T *db) {
     }
 }
 
-/* ---- Convolutions of 3×3 with fewer products ---------------------------------------------------------------------- */
-
-/* Four results of a 3×3 convolution, two by two, come from 4×4 inputs by 16 products in place of 36, after Winograd: with
-   U = G w Gᵀ, V = Bᵀ x B, M the products of the two number by number, summed over planes, they are Aᵀ M A. What each
-   of the 16 places has for all planes and a row of such squares is a matrix product. The gradient of weights goes the
-   same way back: from A dy Aᵀ and V to U's, then to w's by G. */
-#define PLACES 16
-
-/* Along one side: Bᵀ, Gᵀ and so on, each of a vector. */
-INLINE void apply_b(const vec x[4], vec v[4]) {
-    v[0] = x[0] - x[2], v[1] = x[1] + x[2], v[2] = x[2] - x[1], v[3] = x[1] - x[3];
-}
-INLINE void apply_g(const vec w[3], vec u[4]) {
-    vec ends = (w[0] + w[2]) * (T)0.5, middle = w[1] * (T)0.5;
-    u[0] = w[0], u[1] = ends + middle, u[2] = ends - middle, u[3] = w[2];
-}
-INLINE void apply_a(const vec m[4], vec y[2]) { y[0] = m[0] + m[1] + m[2], y[1] = m[1] - m[2] - m[3]; }
-INLINE void back_a(const vec y[2], vec m[4]) { m[0] = y[0], m[1] = y[0] + y[1], m[2] = y[0] - y[1], m[3] = -y[1]; }
-INLINE void back_g(const vec u[4], vec w[3]) {
-    vec ends = (u[1] + u[2]) * (T)0.5;
-    w[0] = u[0] + ends, w[1] = (u[1] - u[2]) * (T)0.5, w[2] = ends + u[3];
+/* The passes with their scratch. */
+static void padded_forward(const Shape *s, Store *store, const T *x, const T *w, const T *bias, T *y) {
+    Work work = forward_work(s, store);
+    if (store->memory) convolve(s, &work, x, w, bias, y);
 }
 
-/* V of a vector of squares, whose columns are at `column` in rows `row` apart, to places `place` apart. */
-INLINE void spread(const T *x, int64_t row, const int64_t column[4], T *to, int64_t place) {
-    vec t[4][4];
-    UNROLL for (int c = 0; c < 4; c++) {
-        vec x4[4], v[4];
-        UNROLL for (int r = 0; r < 4; r++) x4[r] = LOAD(x + r * row + column[c]);
-        apply_b(x4, v);
-        UNROLL for (int r = 0; r < 4; r++) t[r][c] = v[r];
-    }
-    UNROLL for (int r = 0; r < 4; r++) {
-        vec v[4];
-        apply_b(t[r], v);
-        UNROLL for (int c = 0; c < 4; c++) STORE(to + (4 * r + c) * place, v[c]);
-    }
+static void padded_weights_back(const Shape *s, Store *store, const T *x, const T *dy, T *dw) {
+    Work work = weights_work(s, store);
+    if (store->memory) weights_back(s, &work, x, dy, dw);
 }
 
-/* Results of a vector of squares, to two rows of two phases. */
-INLINE void collect(const T *m, int64_t place, T bias, T *y, int64_t row, int64_t phase) {
-    vec t[2][4];
-    UNROLL for (int c = 0; c < 4; c++) {
-        vec m4[4], y2[2];
-        UNROLL for (int r = 0; r < 4; r++) m4[r] = LOAD(m + (4 * r + c) * place);
-        apply_a(m4, y2);
-        t[0][c] = y2[0], t[1][c] = y2[1];
-    }
-    UNROLL for (int r = 0; r < 2; r++) {
-        vec y2[2];
-        apply_a(t[r], y2);
-        STORE(y + r * row, y2[0] + bias);
-        STORE(y + r * row + phase, y2[1] + bias);
-    }
+static void padded_inputs_back(const Shape *s, Store *store, const T *w, const T *dy, T *dx) {
+    Work work = inputs_work(s, store);
+    if (store->memory) inputs_back(s, &work, w, dy, dx);
 }
 
-/* The gradients of M of a vector of squares, from those of two rows of two phases. */
-INLINE void spread_back(const T *dy, int64_t row, int64_t phase, T *to, int64_t place) {
-    vec t[4][2];
-    UNROLL for (int c = 0; c < 2; c++) {
-        vec y2[2] = {LOAD(dy + c * phase), LOAD(dy + row + c * phase)}, m[4];
-        back_a(y2, m);
-        UNROLL for (int r = 0; r < 4; r++) t[r][c] = m[r];
-    }
-    UNROLL for (int r = 0; r < 4; r++) {
-        vec m[4];
-        back_a(t[r], m);
-        UNROLL for (int c = 0; c < 4; c++) STORE(to + (4 * r + c) * place, m[c]);
-    }
-}
-
-/* U [places][outputs][inputs] of weights [outputs][inputs][3][3]; `line` has room for nine rows of whole vectors. */
-static void spread_weights(const T *w, int64_t outputs, int64_t inputs, T *line, T *u) {
-    int64_t pitch = up(inputs, LANES) * LANES, place = outputs * inputs;
-    for (int64_t o = 0; o < outputs; o++, w += 9 * inputs) {
-        for (int64_t c = 0; c < inputs; c++)
-            for (int64_t k = 0; k < 9; k++) line[k * pitch + c] = w[9 * c + k];
-        for (int64_t c = 0; c < inputs; c += LANES) {
-            vec t[4][3];
-            UNROLL for (int j = 0; j < 3; j++) {
-                vec w3[3], v[4];
-                UNROLL for (int r = 0; r < 3; r++) w3[r] = LOAD(line + (3 * r + j) * pitch + c);
-                apply_g(w3, v);
-                UNROLL for (int r = 0; r < 4; r++) t[r][j] = v[r];
-            }
-            UNROLL for (int r = 0; r < 4; r++) {
-                vec v[4];
-                apply_g(t[r], v);
-                /* What reaches beyond a row the next one overwrites. */
-                UNROLL for (int k = 0; k < 4; k++) {
-                    T *to = u + (4 * r + k) * place + o * inputs + c;
-                    if (o + 1 < outputs || c + LANES <= inputs)
-                        STORE(to, v[k]);
-                    else
-                        memcpy(to, &v[k], (size_t)(inputs - c) * sizeof(T));
-                }
-            }
-        }
-    }
-}
-
-/* The gradients of weights from those of U [places][outputs][pitch]. */
-static void collect_weights(const T *du, int64_t outputs, int64_t inputs, T *line, T *dw) {
-    int64_t pitch = up(inputs, LANES) * LANES, place = outputs * pitch;
-    for (int64_t o = 0; o < outputs; o++, dw += 9 * inputs) {
-        for (int64_t c = 0; c < inputs; c += LANES) {
-            vec t[3][4];
-            UNROLL for (int j = 0; j < 4; j++) {
-                vec u4[4], w3[3];
-                UNROLL for (int r = 0; r < 4; r++) u4[r] = LOAD(du + (4 * r + j) * place + o * pitch + c);
-                back_g(u4, w3);
-                UNROLL for (int r = 0; r < 3; r++) t[r][j] = w3[r];
-            }
-            UNROLL for (int r = 0; r < 3; r++) {
-                vec w3[3];
-                back_g(t[r], w3);
-                UNROLL for (int k = 0; k < 3; k++) STORE(line + (3 * r + k) * pitch + c, w3[k]);
-            }
-        }
-        for (int64_t c = 0; c < inputs; c++)
-            for (int64_t k = 0; k < 9; k++) dw[9 * c + k] = line[k * pitch + c];
-    }
-}
-
-/* What is summed: planes of one image become channels of another, `high` × `wide`. */
-typedef struct {
-    int64_t batch, planes, height, width, padding_down, padding_across, channels, high, wide;
-} Squares;
-
-typedef struct {
-    Strip x;
-    T *v, *m, *rows;
-    int64_t v_place, m_place;
-    int64_t pitch; /* A row of squares, in whole vectors. */
-    int64_t band;  /* Rows of results from one strip. */
-    Tile tile;
-} SquareWork;
-
-static int64_t squares_across(const Squares *q) { return up(q->wide, 2); }
-
-
-static SquareWork square_work(const Squares *q, Store *store) {
-    int64_t vectors = up(squares_across(q) * q->batch, LANES), pitch = vectors * LANES;
-    SquareWork work = {.pitch = pitch, .tile = best_tile(q->channels, vectors, 6, 5)};
-    int64_t columns = most(up(q->width + q->padding_across, 2), squares_across(q) + 1);
-    work.band = 2 * rows_at_once(q->planes * 2 * columns * q->batch, 2, 2, up(q->high, 2));
-    work.x = strip_of(q->planes, work.band + 2, 2, columns, q->padding_across, q->batch, store);
-    work.v_place = apart(q->planes * pitch), work.m_place = apart(q->channels * pitch);
-    work.v = NUMBERS(store, PLACES * work.v_place);
-    work.m = NUMBERS(store, PLACES * work.m_place);
-    work.rows = NUMBERS(store, 4 * pitch);
-    return work;
-}
-
-/* y [channels][high][wide][batch] from x [planes][height][width][batch], where U of a channel and a plane are so far
-   apart; `turned` by half a circle are the weights of the way back. */
-static void sum_squares(const Squares *q, const SquareWork *work, const T *x, const T *u, int64_t u_channel,
-                        int64_t u_plane, int turned, const T *bias, T *y) {
-    static const int same[4] = {0, 1, 2, 3}, other[4] = {3, 1, 2, 0};
-    const int *side = turned ? other : same;
-    int64_t b = q->batch, pitch = work->pitch, v_place = work->v_place, m_place = work->m_place;
-    const Strip *strip = &work->x;
-    const int64_t column[4] = {0, strip->phase, q->batch, strip->phase + q->batch};
-    const Tap none = {0, 0};
-    Walk k = {q->planes, 1, &none, pitch, u_channel, u_plane};
-    for (int64_t i = 0; i < q->high; i += 2) {
-        if (i % work->band == 0)
-            fill(strip, x, q->height, q->width, i - q->padding_down, least(work->band, q->high + 1 - i) + 2);
-        for (int64_t plane = 0; plane < q->planes; plane++)
-            for (int64_t n = 0; n < pitch; n += LANES)
-                spread(strip->numbers + plane * strip->plane + i % work->band * strip->row + n, strip->row, column,
-                       work->v + plane * pitch + n, v_place);
-        for (int place = 0; place < PLACES; place++)
-            sum_row(work->tile, &k, q->channels, pitch / LANES, work->v + place * v_place,
-                    u + (4 * side[place / 4] + side[place % 4]) * q->planes * q->channels, NULL,
-                    work->m + place * m_place, pitch, 0);
-        for (int64_t c = 0; c < q->channels; c++) {
-            for (int64_t n = 0; n < pitch; n += LANES)
-                collect(work->m + c * pitch + n, m_place, bias ? bias[c] : 0, work->rows + n, 2 * pitch, pitch);
-            for (int64_t r = 0; r < least(2, q->high - i); r++)
-                for (int64_t p = 0; p < least(2, q->wide); p++)
-                    copy_runs(work->rows + (2 * r + p) * pitch, b, y + ((c * q->high + i + r) * q->wide + p) * b, 2 * b,
-                              b, up(q->wide - p, 2));
-        }
-    }
-}
-
-/* What the gradient of weights needs: rows of inputs with the channels last, [rows][columns][batch][whole vectors]. */
-typedef struct {
-    Strip dy;
-    T *x, *v, *m, *du, *line;
-    int64_t v_place, m_place, m_row;
-    int64_t columns, squares; /* Rows of squares at once. */
-    Tile tile;
-} ProductWork;
-
-static ProductWork product_work(const Squares *q, Store *store) {
-    int64_t across = squares_across(q), run = across * q->batch, pitch = up(q->planes, LANES) * LANES;
-    ProductWork work = {.tile = best_tile(q->channels, pitch / LANES, 6, 5)};
-    work.columns = most(q->width + q->padding_across, 2 * across + 2);
-    work.squares = most(1, least(up(q->high, 2), 2 * STRIP / (PLACES * run * most(pitch, q->channels))));
-    work.dy = strip_of(q->channels, 2 * work.squares, 2, across, 0, q->batch, store);
-    work.x = NUMBERS(store, (2 * work.squares + 2) * work.columns * q->batch * pitch);
-    work.v_place = apart(work.squares * run * pitch);
-    work.v = NUMBERS(store, PLACES * work.v_place);
-    work.m_row = up(work.squares * run, LANES) * LANES + LANES; /* The last vector reaches beyond. */
-    work.m_place = apart(q->channels * work.m_row);
-    work.m = NUMBERS(store, PLACES * work.m_place);
-    work.du = NUMBERS(store, PLACES * q->channels * pitch);
-    work.line = NUMBERS(store, 9 * pitch);
-    return work;
-}
-
-/* The gradient of weights [channels][planes][3][3], from x and the gradients dy of its results. */
-static void multiply_squares(const Squares *q, const ProductWork *work, const T *x, const T *dy, T *dw) {
-    int64_t b = q->batch, run = squares_across(q) * b, pitch = up(q->planes, LANES) * LANES, row = q->width * b;
-    int64_t x_row = work->columns * b * pitch;
-    const int64_t column[4] = {0, b * pitch, 2 * b * pitch, 3 * b * pitch};
-    const Tap none = {0, 0};
-    for (int64_t i = 0; i < q->high; i += 2 * work->squares) {
-        int64_t squares = least(work->squares, up(q->high - i, 2));
-        Walk k = {squares * run, 1, &none, pitch, work->m_row, 1};
-        for (int64_t r = 0; r < 2 * squares + 2; r++) {
-            int64_t from = i + r - q->padding_down;
-            if (from < 0 || from >= q->height)
-                memset(work->x + r * x_row, 0, (size_t)x_row * sizeof(T));
-            else
-                turn_over(x + from * row, q->height * row, work->x + r * x_row + q->padding_across * b * pitch, pitch,
-                          q->planes, row);
-        }
-        fill(&work->dy, dy, q->high, q->wide, i, 2 * squares);
-        for (int64_t t = 0; t < squares; t++)
-            for (int64_t n = 0; n < run; n++)
-                for (int64_t c = 0; c < pitch; c += LANES)
-                    spread(work->x + 2 * t * x_row + (n / b * b + n) * pitch + c, x_row, column,
-                           work->v + (t * run + n) * pitch + c, work->v_place);
-        for (int64_t c = 0; c < q->channels; c++)
-            for (int64_t t = 0; t < squares; t++)
-                for (int64_t n = 0; n < run; n += LANES)
-                    spread_back(work->dy.numbers + c * work->dy.plane + 2 * t * work->dy.row + n, work->dy.row,
-                                work->dy.phase, work->m + c * work->m_row + t * run + n, work->m_place);
-        for (int place = 0; place < PLACES; place++)
-            sum_row(work->tile, &k, q->channels, pitch / LANES, work->v + place * work->v_place,
-                    work->m + place * work->m_place, NULL, work->du + place * q->channels * pitch, pitch, i > 0);
-    }
-    collect_weights(work->du, q->channels, q->planes, work->line, dw);
-}
-
-/* ---- Convolutions of a stack -------------------------------------------------------------------------------------- */
-
-/* Whether a convolution is done by squares: it must be one of 3×3, and fill vectors with channels on the way back. */
-static int square(const Shape *s) {
-    return s->rows == 3 && s->columns == 3 && s->stride_down == 1 && s->stride_across == 1 && s->padding_down <= 2 &&
-           s->padding_across <= 2 && s->inputs >= 8 && s->outputs >= 8;
-}
-static Squares forth(const Shape *s) {
-    return (Squares){s->batch,          s->inputs,  s->height,  s->width,  s->padding_down,
-                     s->padding_across, s->outputs, high_of(s), wide_of(s)};
-}
-/* From gradients to inputs it is a convolution again. */
-static Squares back(const Shape *s) {
-    return (Squares){s->batch,  s->outputs, high_of(s), wide_of(s), 2 - s->padding_down, 2 - s->padding_across,
-                     s->inputs, s->height,  s->width};
-}
-
-static int forward_squares(const Shape *s, const T *x, const T *w, const T *bias, T *y) {
-    Store store = {0};
-    Squares q = forth(s);
-    SquareWork work = {0};
-    T *u = NULL, *line = NULL;
-    for (int pass = 0; pass < 2; pass++) {
-        if (pass && furnish(&store)) return 1;
-        work = square_work(&q, &store);
-        u = NUMBERS(&store, PLACES * s->outputs * s->inputs), line = NUMBERS(&store, 9 * up(s->inputs, LANES) * LANES);
-    }
-    for (int64_t n = 0; n < s->clients; n++) {
-        spread_weights(w + n * weights_of(s), s->outputs, s->inputs, line, u);
-        sum_squares(&q, &work, x + n * s->batch * image_of(s), u, s->inputs, 1, 0, bias ? bias + n * s->outputs : NULL,
-                    y + n * s->batch * made_of(s));
-    }
-    free(store.memory);
-    return 0;
-}
-
-static int backward_squares(const Shape *s, const T *x, const T *w, const T *dy, T *dw, T *db, T *dx) {
-    Store store = {0};
-    Squares q = forth(s), r = back(s);
-    ProductWork products = {0};
-    SquareWork sums = {0};
-    T *u = NULL;
-    for (int pass = 0; pass < 2; pass++) {
-        if (pass && furnish(&store)) return 1;
-        products = product_work(&q, &store);
-        if (dx) sums = square_work(&r, &store);
-        u = NUMBERS(&store, PLACES * s->outputs * s->inputs);
-    }
-    for (int64_t n = 0; n < s->clients; n++) {
-        const T *g = dy + n * s->batch * made_of(s);
-        multiply_squares(&q, &products, x + n * s->batch * image_of(s), g, dw + n * weights_of(s));
-        if (db) bias_back(s, g, db + n * s->outputs);
-        if (!dx) continue;
-        spread_weights(w + n * weights_of(s), s->outputs, s->inputs, products.line, u);
-        sum_squares(&r, &sums, g, u, 1, s->inputs, 1, NULL, dx + n * s->batch * image_of(s));
-    }
-    free(store.memory);
-    return 0;
-}
-
-int forward(const Shape *s, const T *x, const T *w, const T *bias, T *y) {
-    if (square(s)) return forward_squares(s, x, w, bias, y);
-    Store store = {0};
-    Work work = forward_work(s, &store);
-    if (furnish(&store)) return 1;
-    work = forward_work(s, &store);
-    for (int64_t n = 0; n < s->clients; n++)
-        convolve(s, &work, x + n * s->batch * image_of(s), w + n * weights_of(s), bias ? bias + n * s->outputs : NULL,
-                 y + n * s->batch * made_of(s));
-    free(store.memory);
-    return 0;
-}
-
-/* From dy, of the same shape as y, dw, db and dx, the last two unless they are NULL. */
-int backward(const Shape *s, const T *x, const T *w, const T *dy, T *dw, T *db, T *dx) {
-    if (square(s)) return backward_squares(s, x, w, dy, dw, db, dx);
-    Store store = {0};
-    Work weights = {0}, inputs = {0};
-    for (int pass = 0; pass < 2; pass++) {
-        if (pass && furnish(&store)) return 1;
-        weights = weights_work(s, &store);
-        if (dx) inputs = inputs_work(s, &store);
-    }
-    for (int64_t n = 0; n < s->clients; n++) {
-        const T *g = dy + n * s->batch * made_of(s);
-        weights_back(s, &weights, x + n * s->batch * image_of(s), g, dw + n * weights_of(s));
-        if (db) bias_back(s, g, db + n * s->outputs);
-        if (dx) inputs_back(s, &inputs, w + n * weights_of(s), g, dx + n * s->batch * image_of(s));
-    }
-    free(store.memory);
-    return 0;
-}
+#endif
