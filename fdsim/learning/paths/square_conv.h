@@ -282,10 +282,11 @@ static void multiply_squares(const Squares *q, const ProductWork *work, const T 
     collect_weights(work->du, q->channels, q->planes, work->line, dw);
 }
 
-/* Whether a convolution is done by squares: it must be one of 3×3, and fill vectors with channels on the way back. */
+/* Whether a convolution is done by squares: it must be one of 3×3, and fill vectors with the images of a batch and, on
+   the way back, with channels. */
 static int by_squares(const Shape *s) {
     return s->rows == 3 && s->columns == 3 && s->stride_down == 1 && s->stride_across == 1 && s->padding_down <= 2 &&
-           s->padding_across <= 2 && s->inputs >= 8 && s->outputs >= 8;
+           s->padding_across <= 2 && s->inputs >= 8 && s->outputs >= 8 && 2 * s->batch >= LANES;
 }
 static Squares forth(const Shape *s) {
     return (Squares){s->batch,          s->inputs,  s->height,  s->width,  s->padding_down,
