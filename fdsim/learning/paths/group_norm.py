@@ -94,7 +94,9 @@ class DirectNorm(torch.autograd.Function):
         inputs, scale, moments, made = ctx.saved_tensors
         came = batch_last(gradients[0].permute(0, 4, 1, 2, 3))
         of_inputs = with_room(tuple(inputs.shape), inputs)
-        of_scale, of_shift = (None, None) if scale is None else (torch.empty_like(scale), torch.empty_like(scale))
+        of_scale, of_shift = (
+            (None, None) if scale is None else (torch.empty_like(scale), torch.empty_like(scale))
+        )
         of_added = with_room(tuple(inputs.shape), inputs) if ctx.needs_input_grad[3] else None
         call(
             *("norm_backward", inputs.dtype, ctx.told, inputs, scale, moments, made, came),

@@ -12,7 +12,7 @@ import torch
 ROOM_BYTES = 64
 
 #: What a kernel is called with.
-Argument = torch.Tensor | ctypes.Structure | ctypes.Array[ctypes.c_int64] | ctypes.c_int64 | None
+Argument = torch.Tensor | ctypes.Structure | ctypes.Array[Any] | ctypes.c_int64 | None
 
 
 def call_kernel(library: ctypes.CDLL, name: str, *arguments: Argument) -> None:

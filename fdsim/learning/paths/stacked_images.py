@@ -35,10 +35,10 @@ class StackedPaddedConv(StackedLayer):
     def shape(self, clients: int, batch: int, inputs: int, height: int, width: int) -> PaddedShape:
         """Return the shape of the convolution of such images."""
         rows, columns = self.layer.kernel_size
-        down, across = self.layer.padding
+        down, across = map(int, self.layer.padding)
         return PaddedShape(
             *(clients, batch, height, width, inputs, rows, columns, self.layer.out_channels),
-            *(int(down), int(across), *self.layer.stride),
+            *(down, across, *self.layer.stride),
         )
 
     def forward(self, signal: Signal, leaves: Leaves) -> Signal:

@@ -186,7 +186,9 @@ class Layers(Net):
         return nn.Sequential(*self._layers)
 
 
-def trained(net: Net, *, training: Training | None = None, **acceleration) -> tuple[CohortTrainer, torch.Tensor]:
+def trained(
+    net: Net, *, training: Training | None = None, **acceleration
+) -> tuple[CohortTrainer, torch.Tensor]:
     """Train four clients with unequal numbers of samples; return the trainer and their updates."""
     made = CohortTrainer(
         net,
@@ -238,14 +240,25 @@ def mixed_nets() -> dict[str, tuple[list[nn.Module], bool]]:
     return {
         "relu and no norm": ([nn.Conv2d(3, 9, 3, padding=1), nn.ReLU(), *head, nn.Linear(9, 10)], True),
         "two linear layers": (
-            [nn.Conv2d(3, 8, 5, padding=2, stride=2, bias=False), *head]
-            + [nn.Linear(8, 12, bias=False), nn.ReLU(), nn.Linear(12, 10)],
+            [
+                nn.Conv2d(3, 8, 5, padding=2, stride=2, bias=False),
+                *head,
+                nn.Linear(8, 12, bias=False),
+                nn.ReLU(),
+                nn.Linear(12, 10),
+            ],
             True,
         ),
         "norm without parameters": (
-            [nn.Conv2d(3, 8, 3, padding=1), nn.GroupNorm(2, 8, affine=False), nn.ReLU()]
-            + [Residual(nn.Conv2d(8, 8, 1), nn.GroupNorm(4, 8))]
-            + [nn.Conv2d(8, 10, 3), *head, nn.Linear(10, 10)],
+            [
+                nn.Conv2d(3, 8, 3, padding=1),
+                nn.GroupNorm(2, 8, affine=False),
+                nn.ReLU(),
+                Residual(nn.Conv2d(8, 8, 1), nn.GroupNorm(4, 8)),
+                nn.Conv2d(8, 10, 3),
+                *head,
+                nn.Linear(10, 10),
+            ],
             True,
         ),
         "residual of data": (
@@ -253,25 +266,39 @@ def mixed_nets() -> dict[str, tuple[list[nn.Module], bool]]:
             True,
         ),
         "residual inside a residual": (
-            [nn.Conv2d(3, 8, 3, padding=1)]
-            + [
+            [
+                nn.Conv2d(3, 8, 3, padding=1),
                 Residual(
                     Residual(nn.Conv2d(8, 8, 3, padding=1), nn.GroupNorm(2, 8)),
                     nn.Conv2d(8, 8, 3, padding=1),
                     nn.GroupNorm(2, 8),
-                )
-            ]
-            + [nn.ReLU(), *head, nn.Linear(8, 10)],
+                ),
+                nn.ReLU(),
+                *head,
+                nn.Linear(8, 10),
+            ],
             False,
         ),
         "residual without a norm at its end": (
-            [nn.Conv2d(3, 8, 3, padding=1), Residual(nn.GroupNorm(2, 8), nn.Conv2d(8, 8, 3, padding=1))]
-            + [*head, nn.Linear(8, 10)],
+            [
+                nn.Conv2d(3, 8, 3, padding=1),
+                Residual(nn.GroupNorm(2, 8), nn.Conv2d(8, 8, 3, padding=1)),
+                *head,
+                nn.Linear(8, 10),
+            ],
             False,
         ),
         "pooling": (
-            [nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3, padding=1)]
-            + [nn.AvgPool2d(2), nn.Tanh(), nn.Flatten(), nn.Linear(128, 10)],
+            [
+                nn.Conv2d(3, 8, 3, padding=1),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+                nn.Conv2d(8, 8, 3, padding=1),
+                nn.AvgPool2d(2),
+                nn.Tanh(),
+                nn.Flatten(),
+                nn.Linear(128, 10),
+            ],
             False,
         ),
         "dropout": (
