@@ -10,113 +10,19 @@
    Other layers may stand between, so each pass can be had for itself, for a stack of clients: `forward`, `backward`,
    `pooled_backward`. Where only linear layers follow, `train` does whole local rounds, client after client.
 
-   All passes return 0, or 1 where there is no memory for one client's scratch.
-   T is the type of the numbers, float unless the compiler is told otherwise; WHOLE an integer as wide. */
+   All passes return 0, or 1 where there is no memory for one client's scratch. */
 
 #include <math.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
-#ifndef T
-#define T float
-#define WHOLE int32_t
-#define SINGLE
-#endif
+#include "tiles.h"
 
-/* Vectors as wide as the processor's; AVX-512 comes with 32 registers, of whatever width, others with 16. AMD's Zen 4,
-   which older compilers take for a Zen 3 with AVX-512, does 512 bits in two halves: shorter vectors waste less at the
-   ends of rows. */
-#if defined(__AVX512F__) && !defined(__znver3__) && !defined(__znver4__)
-#define BYTES 64
-#else
-#define BYTES 32
-#endif
-#if defined(__AVX512VL__)
-#define REGISTERS 32
-#else
-#define REGISTERS 16
-#endif
-#define LANES ((int64_t)(BYTES / sizeof(T)))
-/* Numbers in a line of the cache, and in as much of the first-level cache as may be counted on. */
-#define CACHE_LINE ((int64_t)(64 / sizeof(T)))
-#define CACHED ((int64_t)(24576 / sizeof(T)))
-
-typedef T vec __attribute__((vector_size(BYTES), aligned(sizeof(T)), may_alias));
-typedef WHOLE mask __attribute__((vector_size(BYTES), aligned(sizeof(T)), may_alias));
 typedef uint8_t bytes __attribute__((vector_size(BYTES / sizeof(T)), aligned(1), may_alias));
-#define LOAD(p) (*(const vec *)(p))
-#define STORE(p, a) (*(vec *)(p) = (a))
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 8")
-/* Keeps a number that is used several times in a register; compilers would rather read it again for each product. */
-#if defined(__x86_64__)
-#define HOLD(a) __asm__("" : "+v"(a))
-#else
-#define HOLD(a) (void)(a)
-#endif
 
 typedef struct {
     int64_t clients, batch, height, width, inputs, rows, columns, outputs;
     int64_t pool; /* 2×2 max-pooling after the sums */
     int64_t relu; /* ReLU after that */
 } Shape;
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-/* A quotient rounded up: also the size of the next of so many blocks that divide what is left evenly. */
-static int64_t up(int64_t count, int64_t unit) { return (count + unit - 1) / unit; }
-
-
-/* All ones in the first lanes, zeros in the others. */
-INLINE mask first_lanes(int64_t count) {
-    mask kept;
-    for (int l = 0; l < LANES; l++) kept[l] = l < count ? -1 : 0;
-    return kept;
-}
-
-INLINE T total(vec a) {
-    T part[LANES];
-    STORE(part, a);
-    UNROLL for (int half = LANES / 2; half > 0; half /= 2)
-        UNROLL for (int l = 0; l < half; l++) part[l] += part[l + half];
-    return part[0];
-}
-
-/* ---- Tiles ------------------------------------------------------------------------------------------------------ */
-
-/* Sums that are kept in registers together, high × wide of them, with the `wide` vectors that `high` others are
-   multiplied with in turn. */
-typedef struct {
-    int64_t high, wide;
-} Tile;
-#define FITS(high, wide) ((high) * (wide) + (wide) + 1 <= REGISTERS)
-
-/* Half cycles of one step of a tile: its products, its loads (half of them cross a cache line), and what independent
-   sums are needed for while others are in flight. */
-static int64_t step_cost(int64_t high, int64_t wide) {
-    return most(most(high * wide, high + wide + wide / 2), 8);
-}
-
-/* Chooses the tile that covers `rows` × `columns` in the least time. */
-static Tile best_tile(int64_t rows, int64_t columns, int64_t most_high, int64_t most_wide) {
-    Tile best = {1, 1};
-    int64_t least_cost = INT64_MAX;
-    for (int64_t high = 1; high <= most_high; high++)
-        for (int64_t wide = 1; wide <= most_wide && FITS(high, wide); wide++) {
-            int64_t down = up(rows, high), across = up(columns, wide), cost = 0;
-            /* Blocks come in two sizes, `size` and one less. */
-            int64_t h = up(rows, down), w = up(columns, across);
-            int64_t short_h = h * down - rows, short_w = w * across - columns;
-            cost += (down - short_h) * (across - short_w) * step_cost(h, w);
-            cost += short_h * (across - short_w) * step_cost(h - 1, w);
-            cost += (down - short_h) * short_w * step_cost(h, w - 1);
-            cost += short_h * short_w * step_cost(h - 1, w - 1);
-            if (cost < least_cost) least_cost = cost, best = (Tile){high, wide};
-        }
-    return best;
-}
 
 /* ---- Sums: the forward pass, and the gradient of inputs ----------------------------------------------------------- */
 
@@ -391,29 +297,6 @@ static void unsettle(const T *dy, const uint8_t *chosen, T *to, int64_t count) {
 
 /* ---- Laying images out ------------------------------------------------------------------------------------------- */
 
-/* Turns eight vectors of eight numbers into eight that hold one number of each, where the compiler can be told how. */
-#if defined(SINGLE) && defined(__AVX__) && defined(__has_builtin)
-#if __has_builtin(__builtin_shufflevector)
-#define TURNS
-typedef T eight __attribute__((vector_size(32), aligned(4), may_alias));
-#define PAIR(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-INLINE void turn(eight a[8]) {
-    UNROLL for (int i = 0; i < 4; i++) {
-        eight b = a[i], c = a[i + 4];
-        a[i] = PAIR(b, c, 0, 1, 2, 3, 8, 9, 10, 11), a[i + 4] = PAIR(b, c, 4, 5, 6, 7, 12, 13, 14, 15);
-    }
-    UNROLL for (int i = 0; i < 6; i += i == 1 ? 3 : 1) {
-        eight b = a[i], c = a[i + 2];
-        a[i] = PAIR(b, c, 0, 8, 1, 9, 4, 12, 5, 13), a[i + 2] = PAIR(b, c, 2, 10, 3, 11, 6, 14, 7, 15);
-    }
-    UNROLL for (int i = 0; i < 8; i += 2) {
-        eight b = a[i], c = a[i + 1];
-        a[i] = PAIR(b, c, 0, 8, 1, 9, 4, 12, 5, 13), a[i + 1] = PAIR(b, c, 2, 10, 3, 11, 6, 14, 7, 15);
-    }
-}
-#endif
-#endif
-
 /* One client's images, [batch] × [pixels][channels] or, with `planes`, [channels][pixels], `from_image` apart, to
    [channels][pixels][batch], pixels `to_pixel` apart. */
 static void lay_out(const T *from, int64_t from_image, T *to, int64_t to_pixel, int64_t batch, int64_t channels,
@@ -497,30 +380,6 @@ static void unpack(const uint8_t *levels, T *to, int64_t count) {
         HOLD(a);
         to[n] = a - 1;
     }
-}
-
-/* ---- Memory ------------------------------------------------------------------------------------------------------- */
-
-/* Zeros that are handed out piece by piece, each with room for a vector behind it. Without memory it counts. */
-typedef struct {
-    char *memory;
-    size_t used;
-} Store;
-
-static void *piece(Store *store, int64_t count, size_t size) {
-    void *found = store->memory ? store->memory + store->used : NULL;
-    store->used += ((size_t)count * size + 2 * 64 - 1) / 64 * 64;
-    return found;
-}
-#define NUMBERS(store, count) ((T *)piece(store, count, sizeof(T)))
-
-/* Makes memory for as much as has been counted; 1 where there is none. */
-static int furnish(Store *store) {
-    void *memory = NULL;
-    if (posix_memalign(&memory, 64, store->used)) return 1;
-    store->memory = memset(memory, 0, store->used);
-    store->used = 0;
-    return 0;
 }
 
 /* ---- A convolution of one client ---------------------------------------------------------------------------------- */
@@ -729,7 +588,7 @@ int forward(const Shape *s, const void *x, int64_t layout, const T *w, const T *
     T *laid = NULL, *unpacked = NULL;
     Work work;
     for (int pass = 0; pass < 2; pass++) {
-        if (pass && furnish(&store)) return 1;
+        if (pass && furnish_zeros(&store)) return 1;
         work = forward_work(s, &store);
         laid = NUMBERS(&store, layout == BATCH_LAST ? 0 : count);
         unpacked = NUMBERS(&store, layout == LEVELS ? count : 0);
@@ -752,7 +611,7 @@ int backward(const Shape *s, const T *x, const T *w, const T *dy, const uint8_t 
     Store store = {0};
     Work work = {0};
     backward_work(s, &store, &work);
-    if (furnish(&store)) return 1;
+    if (furnish_zeros(&store)) return 1;
     backward_work(s, &store, &work);
     for (int64_t n = 0; n < s->clients; n++)
         convolve_back(s, &work, x + n * count, w + n * weights, dy + n * made, chosen + n * made, dw + n * weights,
@@ -769,7 +628,7 @@ int pooled_backward(const Shape *s, const void *x, int64_t layout, const T *w, c
     T *images = NULL;
     Work work = {0};
     for (int pass = 0; pass < 2; pass++) {
-        if (pass && furnish(&store)) return 1;
+        if (pass && furnish_zeros(&store)) return 1;
         backward_work(s, &store, &work);
         images = NUMBERS(&store, count);
     }
@@ -928,7 +787,7 @@ static int set_stages(const Layer *layers, int64_t count, int64_t batch, Store *
     free(store->memory);
     *store = (Store){0};
     for (int pass = 0; pass < 2; pass++) {
-        if (pass && furnish(store)) return 1;
+        if (pass && furnish_zeros(store)) return 1;
         for (int64_t n = 0; n < count; n++) {
             stages[n].layer = layers[n];
             stages[n].layer.s.clients = 1, stages[n].layer.s.batch = batch;
@@ -1052,7 +911,7 @@ int train(const Task *task, const Layer *layers, const void *inputs, const int64
     int failed = !stages || set_stages(layers, task->layers, batch, &room, stages, &dy);
     if (!failed) {
         share_parameters(layers, task->layers, &own, stages);
-        failed = furnish(&own);
+        failed = furnish_zeros(&own);
         if (!failed) share_parameters(layers, task->layers, &own, stages);
     }
     for (int64_t n = 0; n < task->clients && !failed; n++) {

@@ -128,5 +128,11 @@ static int furnish(Store *store) {
     store->used = 0;
     return 0;
 }
+static int furnish_zeros(Store *store) {
+    size_t size = store->used;
+    if (furnish(store)) return 1;
+    memset(store->memory, 0, size);
+    return 0;
+}
 
 #endif
