@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -15,6 +15,7 @@ import torch
 
 from fdsim.catalogue import is_own
 from fdsim.data.datasets import Examples
+from fdsim.data.holdings import Holdings
 from fdsim.errors import RunError
 from fdsim.learning.cohort.dealing import train_dealt
 from fdsim.learning.cohort.evaluate import Evaluator
@@ -54,7 +55,7 @@ class CohortTrainer:
         self,
         net: Net,
         examples: Examples,
-        indices: tuple[np.ndarray, ...],
+        indices: Sequence[np.ndarray],
         training: Training,
         acceleration: Acceleration,
         seed: int,
@@ -93,9 +94,7 @@ class CohortTrainer:
         self.data_bytes = float(
             examples.train_inputs.nbytes * len(accelerators) + examples.test_inputs.nbytes
         )
-        mix = np.stack(
-            [np.bincount(examples.train_labels[rows], minlength=examples.classes) for rows in indices]
-        )
+        mix = Holdings.of(indices).label_counts(examples.train_labels, examples.classes)
         self._evaluator = Evaluator(
             module.to(self.accelerator),
             test,
