@@ -56,7 +56,7 @@ def draw_dropouts(axes: Axes, trace: pd.DataFrame) -> None:
         step="mid",
         linewidth=0,
     )
-    axes.set(xlabel="round", ylabel="fraction of selected clients dropped", ylim=(0, 1), xlim=(1, len(size)))
+    axes.set(xlabel="round", ylabel="fraction dropped out", ylim=(0, 1), xlim=(1, len(size)))
     axes.spines[["top", "right"]].set_visible(False)
     if causes:
         axes.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))

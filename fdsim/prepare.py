@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fdsim.catalogue import is_own
-from fdsim.data.coupling import assign
+from fdsim.data import coupling
+from fdsim.data.holdings import Holdings
 from fdsim.data.memory import refuse_beyond
 from fdsim.devices.engine.gc_pause import paused
 from fdsim.errors import DataError
@@ -28,7 +30,7 @@ _BYTES_PER_PARAMETER = 4
 class Divided:
     """A scenario's data, divided among its K clients."""
 
-    indices: tuple[np.ndarray, ...]
+    indices: Holdings
     """[K] rows of the training set that each client holds."""
     true_cluster: np.ndarray | None
     """[K] cluster of each client's data, where the partition has clusters."""
@@ -65,15 +67,26 @@ class Prepared(Divided):
     def client_weight(self) -> np.ndarray:
         """[K] each client's weight in the average, by the scenario's weighting."""
         if self.scenario.training.weighting == "samples":
-            counts = np.array([len(rows) for rows in self.indices], dtype=np.float64)
+            counts = self.indices.counts.astype(np.float64)
             return np.asarray(counts / counts.sum())
         return np.full(len(self.indices), 1.0 / len(self.indices))
 
 
 def divide(scenario: Scenario) -> Divided:
     """Divide the data among the clients."""
+    return _divided(scenario, scenario.data.labels())
+
+
+def divide_to_check(scenario: Scenario) -> Divided:
+    """Divide the data as far as a check needs it: labels that are yet to be downloaded are taken as expected."""
+    # Which device holds which shard takes longest for a million clients; only a strategy of the user's own could ask.
+    own = any(is_own(strategy) for strategy in scenario.strategies)
+    return _divided(scenario, scenario.data.expected_labels(), to_devices=own)
+
+
+def _divided(scenario: Scenario, labels: np.ndarray, *, to_devices: bool = True) -> Divided:
+    """Divide the data; without `to_devices` client k holds shard k whatever the coupling says."""
     clients = scenario.clients
-    labels = scenario.data.labels()
     if clients > len(labels):
         raise DataError(
             "data",
@@ -85,24 +98,28 @@ def divide(scenario: Scenario) -> Divided:
         group = np.repeat(np.arange(len(scenario.fleet)), [g.count for g in scenario.fleet])
     else:
         group = np.zeros(clients, dtype=np.int64)
-    holds = assign(scenario.coupling, group, division.true_cluster, stream(scenario.seed, "coupling"))
-    true_cluster = None if division.true_cluster is None else division.true_cluster[holds]
-    return Divided(tuple(division.indices[shard] for shard in holds), true_cluster, group)
+    indices, true_cluster = Holdings.of(division.indices), division.true_cluster
+    if not to_devices:
+        coupling.check(scenario.coupling, clients, true_cluster)
+        return Divided(indices, true_cluster, group)
+    holds = coupling.assign(scenario.coupling, group, true_cluster, stream(scenario.seed, "coupling"))
+    return Divided(indices.taken(holds), None if true_cluster is None else true_cluster[holds], group)
 
 
-def prepare(scenario: Scenario) -> Prepared:
+def prepare(scenario: Scenario, divider: Callable[[Scenario], Divided] = divide) -> Prepared:
     """Divide the data among the clients and compute what a local round costs each of them."""
     check_own_models(scenario)
     if scenario.participation is not None:
         scenario.participation.check_rounds(scenario.rounds)
-    divided = divide(scenario)
+    divided = divider(scenario)
     cost = scenario.net.cost(scenario.data.input_shape, scenario.data.classes)
     model_bytes = cost.parameters * _BYTES_PER_PARAMETER
-    counts = np.array([len(rows) for rows in divided.indices])
     return Prepared(
         **vars(divided),
         scenario=scenario,
-        workload=Workload(cost, scenario.training.samples_per_round(counts), model_bytes, model_bytes),
+        workload=Workload(
+            cost, scenario.training.samples_per_round(divided.indices.counts), model_bytes, model_bytes
+        ),
     )
 
 
@@ -131,7 +148,7 @@ def refuse_impossible(prepared: Prepared, memory_bytes: float) -> None:
     """
     scenario = prepared.scenario
     source = scenario.data
-    rows, largest = sum(map(len, prepared.indices)), float(prepared.workload.samples.max())
+    rows, largest = len(prepared.indices.rows), float(prepared.workload.samples.max())
     refuse_beyond(
         memory_bytes,
         float(source.value_bytes) * rows * math.prod(source.input_shape),
@@ -155,14 +172,22 @@ def refuse_impossible(prepared: Prepared, memory_bytes: float) -> None:
     )
 
 
+def check(prepared: Prepared, memory_bytes: float) -> None:
+    """Raise an error where a run cannot fit into that much memory, or where a strategy cannot take part."""
+    refuse_impossible(prepared, memory_bytes)
+    federation = planned_federation(prepared)
+    for strategy in prepared.scenario.strategies:
+        strategy.check(federation)
+
+
 def doubts(scenario: Scenario) -> list[str]:
     """Return what is allowed in a scenario but can hardly be meant."""
+    found = scenario.data.doubts()
     if not scenario.fleet:
-        return []
+        return found
     server = scenario.server
     target = server.selection.target_of(scenario.clients)
     wanted = math.ceil(server.over_selection * target - 1e-9)
-    found = []
     if wanted > scenario.clients and server.over_selection > 1:
         found.append(
             f"server.over_selection: {server.over_selection:g} × {target} asks for {wanted} clients, "

@@ -192,6 +192,13 @@ def test_missing_files_of_a_data_set_are_told_without_torch(tmp_path: Path) -> N
     assert not _loaded_by(asked, code=2) & HEAVY
 
 
+@pytest.mark.parametrize("file", ["cifar10_clustered.toml", "mnist_k40.study.toml"])
+def test_what_is_yet_to_be_downloaded_is_checked_without_torch(tmp_path: Path, file: str) -> None:
+    asked = ["validate", f"scenarios/paper/{file}", "--set", f"data.root={tmp_path / 'none'}"]
+    assert not _loaded_by(asked) & HEAVY
+    assert not (tmp_path / "none").exists()
+
+
 def test_images_in_parquet_are_checked_without_torch(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fdsim.errors import ScenarioError, TraceError
-from fdsim.prepare import make_task, prepare, refuse_impossible
+from fdsim.errors import InputError, ScenarioError, TraceError
+from fdsim.prepare import divide, divide_to_check, make_task, prepare, refuse_impossible
 from fdsim.scenario import parse_scenario
 from fdsim.trace import Cause, plain_round, write_trace
 
@@ -118,3 +118,66 @@ def test_a_cohort_is_planned_for_those_that_a_round_can_select(
     tables = {k: v for k, v in {**TABLES, "training": {"local_steps": 1}, **changed}.items() if v is not None}
     make_task(prepare(parse_scenario(tables)))
     assert planned_for == [most]
+
+
+@pytest.mark.parametrize("coupling", ["random", "by_cluster", 0.5])
+def test_a_check_sees_what_a_run_sees(coupling: str | float) -> None:
+    """All but who holds what, which takes longest for a million clients."""
+    partition = {"kind": "clustered", "clusters": 2, "samples_per_client": 3}
+    data = {"kind": "synthetic", "train_samples": 120, "partition": partition}
+    fleet = [{"profile": "midrange_phone", "count": 4}, {"profile": "midrange_phone", "count": 2}]
+    tables = {k: v for k, v in TABLES.items() if k != "participation"}
+    scenario = parse_scenario(
+        {**tables, "data": data, "fleet": fleet, "coupling": coupling, "training": {"local_steps": 1}}
+    )
+    whole, checked = prepare(scenario), prepare(scenario, divide_to_check)
+    assert whole.true_cluster is not None
+    assert checked.true_cluster is not None
+    assert sorted(whole.true_cluster) == sorted(checked.true_cluster)
+    assert sorted(rows.tolist() for rows in whole.indices) == sorted(
+        rows.tolist() for rows in checked.indices
+    )
+    assert whole.workload.samples.tolist() == checked.workload.samples.tolist()
+
+
+@pytest.mark.parametrize("divider", [divide, divide_to_check])
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"coupling": "by_cluster"}, "needs data with known clusters"),
+        ({"data": {"kind": "synthetic", "train_samples": 5}}, "6 clients cannot share 5"),
+        (
+            {"data": {"kind": "synthetic", "partition": {"kind": "clustered", "samples_per_client": 900}}},
+            "more than the",
+        ),
+    ],
+)
+def test_a_check_refuses_what_a_run_refuses(divider: Any, changed: dict[str, Any], problem: str) -> None:
+    scenario = parse_scenario({**TABLES, "training": {"local_steps": 1}, **changed})
+    with pytest.raises(InputError, match=problem):
+        prepare(scenario, divider)
+
+
+OWN = """
+from fdsim.strategies.dropout import Dropout
+
+
+class Asking(Dropout):
+    def check(self, federation):
+        print(federation.true_cluster.tolist())
+"""
+
+
+def test_a_strategy_of_your_own_is_asked_about_the_clients_as_they_will_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "asking.py").write_text(OWN)
+    data = {"kind": "synthetic", "partition": {"kind": "clustered", "clusters": 3, "samples_per_client": 3}}
+    tables = {**TABLES, "data": data, "training": {"local_steps": 1}}
+    scenario = parse_scenario({**tables, "strategies": [{"kind": "asking:Asking"}]})
+    wanted = prepare(scenario).true_cluster
+    got = prepare(scenario, divide_to_check).true_cluster
+    other = prepare(parse_scenario(tables), divide_to_check).true_cluster
+    assert np.array_equal(wanted, got)  # type: ignore[arg-type]
+    assert not np.array_equal(wanted, other)  # type: ignore[arg-type]

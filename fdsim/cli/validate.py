@@ -18,7 +18,7 @@ def validate(scenario: ScenarioFile, sets: Overrides = None, no_code: NoCode = F
         from fdsim.studies.study_file import load_study
 
         with own_code(trust(no_code)):
-            plan = plan_study(load_study(scenario, sets or []))
+            plan = plan_study(load_study(scenario, sets or []), to_check=True)
         for doubt in plan.doubts():
             typer.echo(f"warning: {doubt}", err=True)
         typer.echo(
@@ -26,14 +26,11 @@ def validate(scenario: ScenarioFile, sets: Overrides = None, no_code: NoCode = F
         )
         return
     from fdsim.data.memory import machine_bytes
-    from fdsim.prepare import doubts, planned_federation, prepare, refuse_impossible
+    from fdsim.prepare import check, divide_to_check, doubts, prepare
     from fdsim.scenario import load_scenario
 
     loaded = load_scenario(scenario, sets or [], code=trust(no_code))
-    prepared = prepare(loaded)
-    refuse_impossible(prepared, machine_bytes())
-    for strategy in loaded.strategies:
-        strategy.check(planned_federation(prepared))
+    check(prepare(loaded, divide_to_check), machine_bytes())
     for doubt in doubts(loaded):
         typer.echo(f"warning: {doubt}", err=True)
     labels = ", ".join(strategy.label for strategy in loaded.strategies)

@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 
+from fdsim.data.partition import stable_order
 from fdsim.errors import ScenarioError
 
 #: The scenario key `coupling`: a word, or a strength between "random" (0) and "by_cluster" (1).
@@ -28,6 +29,18 @@ def strength(coupling: Coupling) -> float:
     return float(coupling)
 
 
+def check(coupling: Coupling, clients: int, cluster: np.ndarray | None) -> None:
+    """Raise a ScenarioError where so many devices cannot hold shards of these clusters [K] as the coupling wants."""
+    if strength(coupling) > 0.0 and cluster is None:
+        raise ScenarioError(
+            "coupling",
+            f"'{coupling}' needs data with known clusters",
+            "choose a clustered partition, or 'random'",
+        )
+    if cluster is not None and len(cluster) != clients:
+        raise ScenarioError("coupling", f"{clients} devices cannot hold {len(cluster)} shards, one each")
+
+
 def assign(
     coupling: Coupling, group: np.ndarray, cluster: np.ndarray | None, rng: np.random.Generator
 ) -> np.ndarray:
@@ -38,21 +51,14 @@ def assign(
     cluster g as far as the sizes allow; the other devices divide the other shards at random.
     """
     clients, bound = len(group), strength(coupling)
-    if bound > 0.0 and cluster is None:
-        raise ScenarioError(
-            "coupling",
-            f"'{coupling}' needs data with known clusters",
-            "choose a clustered partition, or 'random'",
-        )
-    if cluster is not None and len(cluster) != clients:
-        raise ScenarioError("coupling", f"{clients} devices cannot hold {len(cluster)} shards, one each")
+    check(coupling, clients, cluster)
     shard = np.empty(clients, dtype=np.int64)
     # Devices by group and shards by cluster, ties in random order, matched one to one.
     devices = rng.permutation(clients)
-    devices = devices[np.argsort(group[devices], kind="stable")]
+    devices = devices[stable_order(group[devices])]
     shards = rng.permutation(clients)
     if cluster is not None:
-        shards = shards[np.argsort(cluster[shards], kind="stable")]
+        shards = shards[stable_order(cluster[shards])]
     shard[devices] = shards
     loose = np.flatnonzero(rng.random(clients) >= bound)
     shard[loose] = shard[rng.permutation(loose)]

@@ -122,6 +122,14 @@ class DataSource(Component):
         """Return the train labels [N] alone, which is all a partition looks at."""
         return self.load().train_labels
 
+    def expected_labels(self) -> np.ndarray:
+        """Return the train labels [N], or what is known of them as long as nobody has downloaded them."""
+        return self.labels()
+
+    def doubts(self) -> list[str]:
+        """Return what whoever only has the scenario checked should know of its data."""
+        return []
+
 
 def _first_not_finite(inputs: np.ndarray) -> int | None:
     """Return the first row with NaN or infinity in it, looking at a few megabytes at a time."""

@@ -18,5 +18,11 @@ def holding(source: DataSource, examples: Examples) -> DataSource:
         def labels(self) -> np.ndarray:
             return examples.train_labels
 
+        def expected_labels(self) -> np.ndarray:
+            return examples.train_labels
+
+        def doubts(self) -> list[str]:
+            return []
+
     held: DataSource = Held.model_construct(**{name: getattr(source, name) for name in kind.model_fields})
     return held

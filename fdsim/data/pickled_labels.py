@@ -1,19 +1,20 @@
 """The labels in CIFAR's files, which are pickles; nothing else of them is made, and nothing they name is imported.
 
 The images are NumPy arrays, made by three names of NumPy; something that takes whatever it is handed and keeps nothing
-stands for these, and every other name is refused.
+stands for these, and every other name is refused. Their bytes, nearly all of a file, are not even read.
 """
 
 from __future__ import annotations
 
 import pickle
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fdsim.data.plain_pickle import DAMAGED, PlainUnpickler
+from fdsim.data.short_pickle import load_short
 
 #: NumPy's part of an array's pickle; its private modules were renamed in NumPy 2.
 _ARRAY_PARTS = {
@@ -49,9 +50,8 @@ def _read(paths: tuple[Path, ...], stamps_ns: tuple[int, ...], key: str, classes
     found: list[int] = []
     for path in paths:
         try:
-            with open(path, "rb") as file:
-                # Python 2 wrote them, whose text is left as bytes: to decode the images as text would take longer.
-                batch = _LabelUnpickler(file, encoding="bytes").load()
+            # Python 2 wrote them, whose text is left as bytes: it need not be UTF-8.
+            batch = load_short(path, partial(_LabelUnpickler, encoding="bytes"))
             found += batch[key.encode()]
         # A damaged pickle fails in many ways, and whoever has the images checked says which file it is.
         except (OSError, pickle.UnpicklingError, *DAMAGED):

@@ -12,15 +12,19 @@ from pydantic import Field
 from fdsim.data.datasets import DataSource, Examples, Shape
 from fdsim.data.pickled_labels import pickled_labels
 from fdsim.errors import DataError
+from fdsim.rng import stream
 
 
 class VisionSource(DataSource):
     """The settings of all torchvision sets."""
 
     torchvision_name: ClassVar[str]
-    #: Where under `root` torchvision looks, and what it unpacks there.
+    #: Where under `root` torchvision looks, and what it needs there.
     folder: ClassVar[str]
-    archive: ClassVar[str | None] = None
+    files: ClassVar[tuple[str, ...]]
+    download_mb: ClassVar[int]
+    #: How many train samples of each label there are.
+    label_counts: ClassVar[tuple[int, ...]]
 
     root: Path = Field(Path("~/.cache/fdsim/data"), description="folder of the files, also for downloads")
     download: bool = Field(True, description="download the files if they are missing")
@@ -31,17 +35,37 @@ class VisionSource(DataSource):
     def labels(self) -> np.ndarray:
         """Return the train labels without torchvision, which takes seconds to import, where that can be.
 
-        It is asked where files are there that are not as they should be, and where they may be downloaded.
+        It is asked where files are not as they should be, and to download them.
         """
-        root = self.root.expanduser()
-        found = self.labels_in(root / self.folder)
-        if found is not None:
-            return found
-        top = root / Path(self.folder).parts[0]
-        packed = self.archive is not None and (root / self.archive).exists()
-        if not self.download and not packed and not any(path.is_file() for path in top.rglob("*")):
-            raise _absent(self.torchvision_name, root / self.folder)
-        return super().labels()
+        folder = self.root.expanduser() / self.folder
+        if self.is_missing():
+            if not self.download:
+                raise _absent(self.torchvision_name, folder)
+            return super().labels()
+        found = self.labels_in(folder)
+        return super().labels() if found is None else found
+
+    def expected_labels(self) -> np.ndarray:
+        """Return the train labels; where they are yet to be downloaded, as many of each in a random order."""
+        if not self.is_missing() or not self.download:
+            return self.labels()
+        labels = np.repeat(np.arange(len(self.label_counts), dtype=np.int64), self.label_counts)
+        return stream(0, "expected labels").permutation(labels)
+
+    def doubts(self) -> list[str]:
+        """Say that files are missing, and who will download them."""
+        if not self.is_missing() or not self.download:
+            return []
+        return [
+            f"data.root: {self.torchvision_name} is not in '{self.root.expanduser() / self.folder}', and will be "
+            f"downloaded ({self.download_mb} MB) before anything is trained; if you have it, point root at the "
+            "folder above it"
+        ]
+
+    def is_missing(self) -> bool:
+        """Whether some file of the set is not there, so that it must be downloaded or unpacked."""
+        folder = self.root.expanduser() / self.folder
+        return not all((folder / name).is_file() for name in self.files)
 
     def labels_in(self, folder: Path) -> np.ndarray | None:
         """Return the train labels [N] of a set that is whole as far as its labels go, else None."""
@@ -51,20 +75,28 @@ class VisionSource(DataSource):
 class IdxSource(VisionSource):
     """The settings of sets in the format of MNIST's files."""
 
+    files: ClassVar[tuple[str, ...]] = tuple(
+        f"{part}-{what}-ubyte" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1")
+    )
+
+    def is_missing(self) -> bool:
+        # Torchvision still reads what its versions before 0.10 made of the files.
+        old = (self.root.expanduser() / self.folder).parent / "processed"
+        return super().is_missing() and not all(
+            (old / f"{name}.pt").is_file() for name in ("training", "test")
+        )
+
     def labels_in(self, folder: Path) -> np.ndarray | None:
-        return _idx_labels(folder)
+        return _idx_labels(folder / "train-labels-idx1-ubyte")
 
 
 class PickledSource(VisionSource):
     """The settings of sets in the format of CIFAR's files."""
 
     train_files: ClassVar[tuple[str, ...]]
-    other_files: ClassVar[tuple[str, ...]]
     label_key: ClassVar[str]
 
     def labels_in(self, folder: Path) -> np.ndarray | None:
-        if not all((folder / name).is_file() for name in (*self.train_files, *self.other_files)):
-            return None
         paths = tuple(folder / name for name in self.train_files)
         return pickled_labels(paths, self.label_key, classes=self.classes)
 
@@ -74,6 +106,11 @@ class Mnist(IdxSource):
 
     torchvision_name: ClassVar[str] = "MNIST"
     folder: ClassVar[str] = "MNIST/raw"
+    download_mb: ClassVar[int] = 12
+    label_counts: ClassVar[tuple[int, ...]] = (
+        *(5923, 6742, 5958, 6131, 5842),
+        *(5421, 5918, 6265, 5851, 5949),
+    )
     input_shape: ClassVar[Shape] = (1, 28, 28)
     classes: ClassVar[int] = 10
 
@@ -83,6 +120,8 @@ class FashionMnist(IdxSource):
 
     torchvision_name: ClassVar[str] = "FashionMNIST"
     folder: ClassVar[str] = "FashionMNIST/raw"
+    download_mb: ClassVar[int] = 31
+    label_counts: ClassVar[tuple[int, ...]] = (6000,) * 10
     input_shape: ClassVar[Shape] = (1, 28, 28)
     classes: ClassVar[int] = 10
 
@@ -92,9 +131,10 @@ class Cifar10(PickledSource):
 
     torchvision_name: ClassVar[str] = "CIFAR10"
     folder: ClassVar[str] = "cifar-10-batches-py"
-    archive: ClassVar[str | None] = "cifar-10-python.tar.gz"
     train_files: ClassVar[tuple[str, ...]] = tuple(f"data_batch_{number}" for number in range(1, 6))
-    other_files: ClassVar[tuple[str, ...]] = ("test_batch", "batches.meta")
+    files: ClassVar[tuple[str, ...]] = (*train_files, "test_batch", "batches.meta")
+    download_mb: ClassVar[int] = 170
+    label_counts: ClassVar[tuple[int, ...]] = (5000,) * 10
     label_key: ClassVar[str] = "labels"
     input_shape: ClassVar[Shape] = (3, 32, 32)
     classes: ClassVar[int] = 10
@@ -105,24 +145,20 @@ class Cifar100(PickledSource):
 
     torchvision_name: ClassVar[str] = "CIFAR100"
     folder: ClassVar[str] = "cifar-100-python"
-    archive: ClassVar[str | None] = "cifar-100-python.tar.gz"
     train_files: ClassVar[tuple[str, ...]] = ("train",)
-    other_files: ClassVar[tuple[str, ...]] = ("test", "meta")
+    files: ClassVar[tuple[str, ...]] = (*train_files, "test", "meta")
+    download_mb: ClassVar[int] = 169
+    label_counts: ClassVar[tuple[int, ...]] = (500,) * 100
     label_key: ClassVar[str] = "fine_labels"
     input_shape: ClassVar[Shape] = (3, 32, 32)
     classes: ClassVar[int] = 100
 
 
-def _idx_labels(folder: Path) -> np.ndarray | None:
-    """Return the train labels of files like MNIST's; None where torchvision must look."""
-    parts = [
-        folder / f"{part}-{what}-ubyte"
-        for part in ("train", "t10k")
-        for what in ("images-idx3", "labels-idx1")
-    ]
-    if not all(path.is_file() for path in parts):
+def _idx_labels(path: Path) -> np.ndarray | None:
+    """Return the labels in a file like MNIST's; None where torchvision must look."""
+    if not path.is_file():
         return None
-    written = parts[1].read_bytes()
+    written = path.read_bytes()
     # Two zeros, the code of unsigned bytes, one dimension; then how many there are.
     if written[:4] != bytes([0, 0, 8, 1]) or int.from_bytes(written[4:8], "big") != len(written) - 8:
         return None

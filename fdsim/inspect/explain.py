@@ -60,10 +60,10 @@ def _deadline_lines(scenario: Scenario, trace: list[TraceRound]) -> dict[str, st
 
 def _task_lines(prepared: Prepared) -> dict[str, str]:
     cost = prepared.workload.cost
-    counts = [len(rows) for rows in prepared.indices]
+    counts = prepared.indices.counts
     clusters = "none" if prepared.true_cluster is None else str(len(np.unique(prepared.true_cluster)))
     return {
-        "clients": f"{len(counts)}, {min(counts)} to {max(counts)} samples each, true clusters: {clusters}",
+        "clients": f"{len(counts)}, {counts.min()} to {counts.max()} samples each, true clusters: {clusters}",
         "net": f"{cost.parameters:,} parameters, {cost.forward_flops / 1e6:.3g} MFLOP per sample forward",
         "a local round": f"{prepared.workload.train_flops.mean() / 1e9:.3g} GFLOP, "
         f"{prepared.workload.bytes_down / 1e6:.3g} MB down, {prepared.workload.bytes_up / 1e6:.3g} MB up",

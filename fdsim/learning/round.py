@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from fdsim.errors import NumericalError
+from fdsim.kernels import updates as update_kernel
 from fdsim.learning.blend_check import blend_of, check_state, correction_of
 from fdsim.learning.counterfactual import Counterfactual, SubstitutionError
 from fdsim.learning.friends import CLUSTERS_UP_TO, friend_figures
 from fdsim.learning.records import client_rows, round_row, snapshot_of
-from fdsim.learning.similarity import PairScores, UpdateComparer, pair_scores
+from fdsim.learning.similarity import PairScores, UpdateComparer, by_kernel, pair_scores
 from fdsim.learning.stopwatch import Stopwatch
 from fdsim.learning.torch_threads import torch_threads
 from fdsim.learning.trainer import Chunk, Digest, DigestingTrainer, DigestRequest, Evaluation
@@ -124,25 +125,25 @@ class Round:
             chunks = trainer.digest(*who, DigestRequest(blend.weights, self.strategy.update_score.sketch_dim))
         else:
             chunks = trainer.train(*who)
-        weights = torch.as_tensor(blend.weights).to(self.update)
         losses: list[Tensor] = []
         figures: list[Tensor] = []
         received: Iterable[Chunk | Digest] = self.watch.over("train", chunks)
-        threads = 1
-        if comparer is not None and comparer.holds_updates:
+        waits = comparer is not None and comparer.holds_updates
+        if waits:
             # They are there until the end in any case: blending waits until nobody trains any more.
-            received, threads = list(received), torch.get_num_threads()
+            received = list(received)
         for chunk in received:
             positions = np.searchsorted(cohort.active, chunk.clients)
             self._order.append(positions)
             losses.append(chunk.losses)
-            with self.watch.on("blend"), torch_threads(threads):
+            alone = waits or (isinstance(chunk, Chunk) and chunk.last)
+            with self.watch.on("blend"), torch_threads(torch.get_num_threads() if alone else 1):
                 if isinstance(chunk, Digest):
                     self.update += chunk.weighted_sum
                     if comparer is not None and chunk.sketches is not None:
                         comparer.add_rows(positions, chunk.sketches)
                     continue
-                self.update.addmv_(chunk.updates.T, weights[positions])
+                self._add(chunk.updates, blend.weights[positions])
                 if comparer is not None:
                     comparer.add(positions, chunk.updates)
                 if self.strategy.stores:
@@ -162,6 +163,13 @@ class Round:
             if comparer is not None:
                 self._tensors["products"] = comparer.products()
                 self.pairs_multiplied = comparer.pairs
+
+    def _add(self, updates: Tensor, weights: np.ndarray) -> None:
+        """Add the weighted sum of some updates [C, P] to the global update."""
+        if by_kernel(self.task.federation):
+            update_kernel.add_weighted_(self.update, update_kernel.addresses(updates), weights)
+        else:
+            self.update.addmv_(updates.T, torch.as_tensor(weights).to(self.update))
 
     def settle(self) -> None:
         """Measure the substitution error, then bring all that the host is to know there, in one transfer."""

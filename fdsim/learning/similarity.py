@@ -39,7 +39,7 @@ class Sketch:
         width, dtype = federation.parameters, federation.dtype
         groups = -(-width // sketch_dim)
         self._dim = sketch_dim
-        self._direct = _by_kernel(federation)
+        self._direct = by_kernel(federation)
         self._shifts = rng.integers(0, sketch_dim, groups)
         signs = np.zeros(groups * sketch_dim, dtype=np.int8)
         signs[:width] = rng.integers(0, 2, width, dtype=np.int8) * 2 - 1
@@ -73,7 +73,7 @@ class Sketch:
         return found
 
 
-def _by_kernel(federation: Federation) -> bool:
+def by_kernel(federation: Federation) -> bool:
     """Whether our own kernel computes on updates."""
     return (
         federation.direct
@@ -107,7 +107,7 @@ class UpdateComparer:
         self._sketch: Sketch | None = None
         self._buffer = torch.empty(0, 0, dtype=federation.dtype, device=federation.accelerator)
         #: Whether our own kernel multiplies.
-        self.direct = _by_kernel(federation)
+        self.direct = by_kernel(federation)
         self._held: list[Tensor] = []
         #: Where each of the buffer's rows lies, for the kernel.
         self._address = np.empty(0, dtype=np.uintp)

@@ -20,6 +20,12 @@ class Chunk:
     """[C, P] w_k − w_t"""
     losses: Tensor
     """[C] mean loss over the local steps; NaN where loss or update is not finite; 0 where no step was taken."""
+    last: bool = False
+    """Whether nobody trains any more once this chunk is there; False where that is not known."""
+
+    def rows(self, begin: int, end: int) -> Chunk:
+        """Return some clients of the chunk; their results lie where the chunk's do."""
+        return Chunk(self.clients[begin:end], self.updates[begin:end], self.losses[begin:end])
 
 
 @dataclass(frozen=True)

@@ -53,9 +53,7 @@ def _label_counts(data: RunData) -> np.ndarray:
         raise DataError("data", f"'{own[0]}' is code of its own, which a report never imports")
     labels = scenario.data.labels()
     classes = int(labels.max()) + 1
-    return np.stack(
-        [np.bincount(labels[rows], minlength=classes) for rows in divide(scenario).indices]
-    ).astype(float)
+    return divide(scenario).indices.label_counts(labels, classes).astype(float)
 
 
 def completion_by_group(data: RunData) -> Figure | Remark:

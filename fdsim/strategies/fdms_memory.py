@@ -37,7 +37,6 @@ from fdsim.strategies.remembered import (
     age_of,
     blank_remembered,
     compare_and_remember,
-    mean_move,
     recall,
     recalled_sum,
     settle,
@@ -172,11 +171,9 @@ class FdmsMemory(Strategy):
 
         def correction() -> torch.Tensor | None:
             """Return what is remembered of the missing, and the mean move of those who are back."""
-            total = recalled_sum(state, missing, recalled, cohort.params)
-            if moved == 0.0 or not plan.returning.any():
-                return total
-            move = mean_move(state, int(np.count_nonzero(plan.returning)))
-            return move.mul_(moved) if total is None else total.add_(move, alpha=moved)
+            returning = int(np.count_nonzero(plan.returning))
+            moves = moved / returning if returning else 0.0
+            return recalled_sum(state, missing, recalled, cohort.params, moves=moves)
 
         mixture = found.parts.copy()
         mixture[:, :-1] += plan.followed[:, None] * plan.returning
@@ -204,6 +201,7 @@ class FdmsMemory(Strategy):
                 mean=renormalised(cohort),
             ),
             self.rule,
+            direct=state.get("direct", False),
         )
         # Fresh updates have the whole move in them, memory has none of it: both are given as much of it as lasts.
         behind = 1.0 - lasting(state)

@@ -55,8 +55,14 @@ class Substitutes:
     """[M] expected of the main part alone."""
 
 
-def substitutes(sources: Sources, rule: Rule) -> Substitutes:
-    """Return the mixtures that a rule makes of the sources; where nothing is known, the mean of the active."""
+def substitutes(sources: Sources, rule: Rule, *, direct: bool = False) -> Substitutes:
+    """Return the mixtures that a rule makes of the sources; where nothing is known, the mean of the active.
+
+    Our own kernel makes the same, up to rounding, where it may (`direct`).
+    """
+    found = _by_kernel(sources, rule) if direct else None
+    if found is not None:
+        return found
     missing, active = sources.apart.shape
     usual = typical(np.concatenate([sources.apart.ravel(), sources.among[~np.eye(active, dtype=bool)]]))
     near, covariance = _covariances(sources, usual)
@@ -87,6 +93,20 @@ def substitutes(sources: Sources, rule: Rule) -> Substitutes:
         error=np.where(blank, np.nan, np.einsum("mi,mij,mj->m", chosen, known, chosen)),
         main_error=error[every, main],
     )
+
+
+def _by_kernel(sources: Sources, rule: Rule) -> Substitutes | None:
+    """Return what our own kernel makes of the sources; None where it cannot."""
+    from fdsim.kernels.mixtures import MixtureTask, mixtures
+
+    missing, active = sources.apart.shape
+    common = 1.0 - SHRINKAGE if rule == "best" else 0.0
+    task = MixtureTask(missing, active, FRIENDS, rule == "least", common, MIXED_UP_TO)
+    made = mixtures(task, sources.apart, sources.among, sources.remembered, sources.mean)
+    if made is None:
+        return None
+    main = np.where(made.largest < active, made.largest, np.where(made.largest == active, MEAN, STORED))
+    return Substitutes(made.parts, main, made.error, made.largest_error)
 
 
 def _covariances(sources: Sources, usual: float) -> tuple[np.ndarray, np.ndarray]:
@@ -167,7 +187,8 @@ def least_error_parts(covariance: np.ndarray) -> np.ndarray:
     """Return, from the error covariances [M, n, n] of n sources, the mixtures [M, n] of least expected error.
 
     Minimises cᵀCc over Σc = 1, c ≥ 0: solves for the best parts, drops the sources that would get a negative
-    one, and solves again until there are none. A source whose own error is NaN has no part.
+    one, and solves again until there are none. A source whose own error is NaN has no part. Where estimates contradict
+    each other so much that every part would be negative, the source of least error has all.
     """
     count = covariance.shape[1]
     own = np.arange(count)
@@ -188,4 +209,8 @@ def least_error_parts(covariance: np.ndarray) -> np.ndarray:
         negative = (found < 0).any(axis=1)
         usable[unsolved] = taking & (found >= 0)
         unsolved = unsolved[negative]
+    alone = (parts == 0).all(axis=1) & np.isfinite(covariance[:, own, own]).any(axis=1)
+    if alone.any():
+        error = np.where(np.isfinite(covariance[:, own, own]), covariance[:, own, own], np.inf)
+        parts[alone] = own == error[alone].argmin(axis=1)[:, None]
     return parts

@@ -93,27 +93,28 @@ def recall(state: State, clients: np.ndarray, like: torch.Tensor) -> torch.Tenso
 
 
 def recalled_sum(
-    state: State, clients: np.ndarray, factors: np.ndarray, like: torch.Tensor
+    state: State, clients: np.ndarray, factors: np.ndarray, like: torch.Tensor, *, moves: float = 0.0
 ) -> torch.Tensor | None:
-    """Return Σ factorₖ·memoryₖ [P] over clients; None when no factor counts."""
+    """Return Σ factorₖ·memoryₖ [P] over clients, and `moves` times the sum of this round's moves m; None for nothing."""
     import torch
 
     total = np.zeros(len(state["stored_in"]))
     used = factors != 0
     np.add.at(total, _rows(state, clients)[used], factors[used])
     rows = np.flatnonzero(total)
-    if not len(rows):
+    if not len(rows) and moves == 0.0:
         return None
     memory: torch.Tensor = state["memory"]
-    kernel = _kernel(state, like)
+    kernel = update_kernel(state, like)
     if kernel is not None:
-        found = torch.zeros_like(like)
-        kernel.add_weighted_(found, kernel.addresses(memory)[rows], total[rows])
-        return found
+        summed = torch.zeros_like(like)
+        places = np.append(kernel.addresses(memory)[rows], state["moved"].data_ptr())
+        kernel.add_weighted_(summed, places, np.append(total[rows], moves))
+        return summed
+    found: torch.Tensor = moves * state["moved"]
     if memory.dtype == like.dtype and 2 * len(rows) >= len(total):
-        return torch.as_tensor(total, dtype=like.dtype, device=like.device) @ memory
+        return found.addmv_(memory.T, torch.as_tensor(total, dtype=like.dtype, device=like.device))
     # A few rows at a time: fresh memory for a copy of all of them costs more than the sum.
-    found = torch.zeros_like(like)
     at_once = max(1, _COPIED // len(like))
     for some in np.split(rows, range(at_once, len(rows), at_once)):
         remembered = memory[torch.as_tensor(some, device=like.device)].to(like.dtype)
@@ -149,7 +150,7 @@ def _compared(
 
     memory, moved = state["memory"], state["moved"]
     rows, each = _rows(state, clients), "circle" not in state
-    kernel = _kernel(state, updates)
+    kernel = update_kernel(state, updates)
     if each and kernel is not None:
         updates = updates.contiguous()
         found = kernel.remember(kernel.addresses(updates), kernel.addresses(memory)[rows], known, moved)
@@ -168,20 +169,14 @@ def _compared(
     return torch.stack(squares), torch.dot(moved, moved) - square_before
 
 
-def mean_move(state: State, count: int) -> torch.Tensor:
-    """Return the mean of the moves m [P] of a round's `count` clients that are back, once all are remembered."""
-    moved: torch.Tensor = state["moved"]
-    return moved / max(count, 1)
-
-
-def _kernel(state: State, like: torch.Tensor) -> ModuleType | None:
+def update_kernel(state: State, like: torch.Tensor) -> ModuleType | None:
     """Return our own kernel where it is to compute on memories as they are."""
     memory = state["memory"]
     if not state.get("direct") or memory.device.type != "cpu" or memory.dtype != like.dtype:
         return None
-    from fdsim.kernels import updates as update_kernel
+    from fdsim.kernels import updates
 
-    return update_kernel if update_kernel.kernel(like.dtype) is not None else None
+    return updates if updates.kernel(like.dtype) is not None else None
 
 
 def settle(state: State, cohort: Cohort) -> None:

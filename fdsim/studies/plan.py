@@ -14,9 +14,10 @@ import tomli_w
 from fdsim.catalogue import merge
 from fdsim.data.memory import ANY_MACHINE_BYTES
 from fdsim.errors import InputError, ScenarioError
-from fdsim.prepare import doubts, planned_federation, prepare, refuse_impossible
+from fdsim.prepare import check, doubts, prepare
 from fdsim.scenario import Scenario, parse_scenario
 from fdsim.scenario.file import with_value
+from fdsim.studies.shared_divisions import SharedDivisions
 from fdsim.studies.study_file import Settings, StudyFile
 
 _LONGEST_SLUG = 80
@@ -69,11 +70,11 @@ class StudyPlan:
     def doubts(self) -> list[str]:
         """Return what is allowed in the trials but can hardly be meant: each once, with the first trial it holds in.
 
-        What is doubted lies in fleet and server, so that trials on one trace have their doubts in common.
+        What is doubted lies in fleet, server and data, so that trials on one trace have all in common but the last.
         """
-        first: dict[str, Trial] = {}
+        first: dict[tuple[str, ...], Trial] = {}
         for trial in self.trials:
-            first.setdefault(trial.trace_key, trial)
+            first.setdefault((trial.trace_key, *trial.scenario.data.doubts()), trial)
         found: dict[str, list[Trial]] = {}
         for trial in first.values():
             for doubt in doubts(trial.scenario):
@@ -93,23 +94,30 @@ class StudyPlan:
         return tomli_w.dumps({"study": table, **self.study.base_tables})
 
 
-def plan_study(study: StudyFile) -> StudyPlan:
-    """Make and check every trial; an error names the setting at fault and the trial it occurs in."""
+def plan_study(study: StudyFile, *, to_check: bool = False) -> StudyPlan:
+    """Make and check every trial; an error names the setting at fault and the trial it occurs in.
+
+    A plan made only `to_check` the study is not for running: data are divided no further than a check needs them, so
+    that the keys of its traces are others.
+    """
     _refuse_endless(study)
+    divisions = SharedDivisions(to_check=to_check)
+    # Looked up once: for each trial it would take as long as checking the trial.
+    places = {key: study.place_of(key) for key in study.table.swept}
     trials: list[Trial] = []
     seen: dict[str, Trial] = {}
-    for case, settings, seed in _variants(study):
-        scenario = _scenario(study, case, settings, seed)
+    for case, settings, scenario in _scenarios(study, places):
         for part in _split(scenario, study.table.one_strategy_per_trial):
-            trial = _trial(part, case, settings)
-            same = seen.get(part.content_hash)
+            content_hash = part.content_hash
+            trial = _trial(part, content_hash, case, settings, divisions)
+            same = seen.get(content_hash)
             if same is not None:
                 raise ScenarioError(
                     study.layers.locate(("study",)),
                     f"two trials are the same run: {same.label} and {trial.label}",
                     "remove the repeated value from the sweep",
                 )
-            seen[part.content_hash] = trial
+            seen[content_hash] = trial
             trials.append(trial)
     return StudyPlan(study, tuple(trials))
 
@@ -140,8 +148,19 @@ def _seeds(study: StudyFile) -> tuple[int, ...]:
     return tuple(range(first, first + seeds))
 
 
-def _variants(study: StudyFile) -> Iterator[tuple[str | None, Settings, int]]:
-    """Yield (case, settings, seed): cases outermost, then zip, then grid, then seeds."""
+def _scenarios(study: StudyFile, places: dict[str, str]) -> Iterator[tuple[str | None, Settings, Scenario]]:
+    """Yield case, settings and scenario of each run; `places` are those of the swept keys."""
+    first, *others = _seeds(study)
+    for case, settings in _variants(study):
+        scenario = _scenario(study, case, settings, first, places)
+        yield case, settings, scenario
+        # Nothing in a scenario depends on its seed, which is a whole number from 0 on in all of them.
+        for seed in others:
+            yield case, settings, scenario.model_copy(update={"seed": seed})
+
+
+def _variants(study: StudyFile) -> Iterator[tuple[str | None, Settings]]:
+    """Yield case and settings: cases outermost, then zip, then grid."""
     table = study.table
     cases: list[tuple[str | None, Settings]] = [*table.cases.items()] or [(None, {})]
     zipped = [
@@ -151,16 +170,17 @@ def _variants(study: StudyFile) -> Iterator[tuple[str | None, Settings, int]]:
         dict(zip(table.grid, values, strict=True)) for values in itertools.product(*table.grid.values())
     ]
     for (case, own), together, point in itertools.product(cases, zipped, crossed):
-        for seed in _seeds(study):
-            yield case, {**own, **together, **point}, seed
+        yield case, {**own, **together, **point}
 
 
-def _scenario(study: StudyFile, case: str | None, settings: Settings, seed: int) -> Scenario:
+def _scenario(
+    study: StudyFile, case: str | None, settings: Settings, seed: int, places: dict[str, str]
+) -> Scenario:
     tables = study.base_tables
     for key, value in settings.items():
         below = _value_at(tables, key)
         laid = merge({"_": below}, {"_": value})["_"] if isinstance(value, dict) else value
-        tables = with_value(tables, key, laid, study.place_of(key))
+        tables = with_value(tables, key, laid, places[key])
     tables = {**tables, "seed": seed}
     shown = {f"{key}={_shown(value)}": key for key, value in settings.items()}
     try:
@@ -168,7 +188,7 @@ def _scenario(study: StudyFile, case: str | None, settings: Settings, seed: int)
     except ScenarioError as error:
         told = error
     guilty = shown.get(told.place.removeprefix("--set "))
-    place = study.place_of(guilty) if guilty is not None else told.place
+    place = places[guilty] if guilty is not None else told.place
     where = f" (in trial {trial_label(case, settings, seed)})" if settings or case else ""
     raise ScenarioError(place, f"{told.problem}{where}", told.remedy)
 
@@ -194,20 +214,23 @@ def _split(scenario: Scenario, one_strategy_per_trial: bool) -> Iterator[Scenari
         yield parse_scenario(tables)
 
 
-def _trial(scenario: Scenario, case: str | None, settings: Settings) -> Trial:
+def _trial(
+    scenario: Scenario,
+    content_hash: str,
+    case: str | None,
+    settings: Settings,
+    divisions: SharedDivisions,
+) -> Trial:
     try:
-        prepared = prepare(scenario)
-        refuse_impossible(prepared, ANY_MACHINE_BYTES)
-        federation = planned_federation(prepared)
-        for strategy in scenario.strategies:
-            strategy.check(federation)
+        prepared = prepare(scenario, divisions.of)
+        check(prepared, ANY_MACHINE_BYTES)
     except InputError as error:
         where = trial_label(case, settings, scenario.seed)
         raise type(error)(error.place, f"{error.problem} (in trial {where})", error.remedy) from None
     words = [case or "", *(f"{_short(key, settings)}-{_shown(value)}" for key, value in settings.items())]
     words.append(f"seed-{scenario.seed}")
     slug = re.sub(r"[^\w.\-]+", "-", "_".join(word for word in words if word)).strip("-.")[:_LONGEST_SLUG]
-    return Trial(f"{slug}-{scenario.content_hash[:10]}", scenario, prepared.trace_key, case, settings)
+    return Trial(f"{slug}-{content_hash[:10]}", scenario, prepared.trace_key, case, settings)
 
 
 def trial_label(case: str | None, settings: Settings, seed: int) -> str:

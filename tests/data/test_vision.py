@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fdsim.catalogue import build
-from fdsim.data.vision import Cifar10, Cifar100, FashionMnist, Mnist
+from fdsim.data.vision import Cifar10, Cifar100, FashionMnist, IdxSource, Mnist
 from fdsim.errors import DataError
 
 
@@ -46,12 +46,16 @@ def test_labels_of_mnist_need_no_torchvision(tmp_path, monkeypatch):
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "torchvision", None)
         assert source.labels().tolist() == [0, 1, 2, 3, 4, 5]
-        # Whether a set is whole is torchvision's to say.
-        (raw / "t10k-images-idx3-ubyte").unlink()
+        for part in raw.glob("*-labels-*"):
+            part.unlink()
+        with pytest.raises(DataError, match="download = true"):
+            source.labels()
+        # What versions of torchvision before 0.10 made of the files is torchvision's to read.
+        (tmp_path / "MNIST" / "processed").mkdir()
+        for name in ("training.pt", "test.pt"):
+            (tmp_path / "MNIST" / "processed" / name).touch()
         with pytest.raises(ImportError):
             source.labels()
-    with pytest.raises(DataError, match="download = true"):
-        source.labels()
 
 
 @pytest.mark.parametrize("damage", [slice(0, 10), slice(1, None)], ids=["cut short", "shifted"])
@@ -165,11 +169,14 @@ def test_what_is_known_of_torchvision_is_true(kind):
     import torchvision
 
     theirs = getattr(torchvision.datasets, kind.torchvision_name)
-    assert getattr(theirs, "filename", None) == kind.archive
-    if kind.archive:
-        assert theirs.base_folder == kind.folder
-        assert tuple(name for name, _ in theirs.train_list) == kind.train_files
-        assert (*(name for name, _ in theirs.test_list), theirs.meta["filename"]) == kind.other_files
+    if issubclass(kind, IdxSource):
+        assert {name.removesuffix(".gz") for name, _ in theirs.resources} == set(kind.files)
+        assert (theirs.training_file, theirs.test_file) == ("training.pt", "test.pt")
+        return
+    assert theirs.base_folder == kind.folder
+    assert tuple(name for name, _ in theirs.train_list) == kind.train_files
+    others = (*(name for name, _ in theirs.test_list), theirs.meta["filename"])
+    assert kind.files == (*kind.train_files, *others)
 
 
 @pytest.mark.parametrize("kind", [Mnist, Cifar10])
@@ -182,13 +189,48 @@ def test_that_a_set_is_absent_is_told_without_torchvision(tmp_path, kind, monkey
     assert str(tmp_path / kind.folder) in str(error.value)
 
 
-@pytest.mark.parametrize("why", ["it may be downloaded", "the archive is there"])
-def test_an_absent_set_that_may_be_had_is_left_to_torchvision(tmp_path, why, monkeypatch):
-    if why == "the archive is there":
-        (tmp_path / "cifar-10-python.tar.gz").touch()
+def test_an_absent_set_is_left_to_torchvision_to_download(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torchvision", None)
     with pytest.raises(ImportError):
-        Cifar10(root=tmp_path, download=why == "it may be downloaded").labels()
+        Cifar10(root=tmp_path).labels()
+
+
+@pytest.mark.parametrize("kind", [Mnist, FashionMnist, Cifar10, Cifar100])
+def test_a_check_of_an_absent_set_downloads_nothing(tmp_path, kind, monkeypatch):
+    """The labels are as many as they will be, and whoever asks for the check is told of the download."""
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    source = kind(root=tmp_path / "none")
+    labels = source.expected_labels()
+    assert labels.dtype == np.int64
+    assert np.bincount(labels).tolist() == list(kind.label_counts)
+    assert len(kind.label_counts) == kind.classes
+    (doubt,) = source.doubts()
+    assert str(tmp_path / "none" / kind.folder) in doubt
+    assert f"downloaded ({kind.download_mb} MB)" in doubt
+    assert not (tmp_path / "none").exists()
+    refused = kind(root=tmp_path / "none", download=False)
+    assert refused.doubts() == []
+    with pytest.raises(DataError, match="download = true"):
+        refused.expected_labels()
+
+
+def test_a_check_of_a_set_that_is_there_looks_at_its_labels(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    write_cifar10(tmp_path)
+    source = Cifar10(root=tmp_path)
+    assert source.expected_labels().tolist() == source.labels().tolist()
+    assert source.doubts() == []
+    (tmp_path / source.folder / "test_batch").unlink()
+    assert len(source.expected_labels()) == 50_000
+    assert len(source.doubts()) == 1
+
+
+@pytest.mark.parametrize("kind", [Mnist, FashionMnist])
+def test_labels_are_as_many_as_is_said(shared, kind):
+    root = shared / "datasets"
+    if not (root / kind.folder).is_dir():
+        pytest.skip(f"{kind.torchvision_name} is not among the shared files")
+    assert np.bincount(kind(root=root).labels()).tolist() == list(kind.label_counts)
 
 
 @pytest.mark.parametrize(("kind", "folder"), [("mnist", "MNIST/raw"), ("cifar100", "cifar-100-python")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -137,9 +138,83 @@ def test_one_of_each_trace_goes_first_then_the_long_ones(write_study: Any) -> No
         ('"training.batch_size" = [5, -1]', ["training.batch_size: -1 must be greater than 0"]),
     ],
 )
-def test_a_wrong_trial_is_found_before_anything_runs(write_study: Any, grid: str, told: list[str]) -> None:
+@pytest.mark.parametrize("to_check", [False, True])
+def test_a_wrong_trial_is_found_before_anything_runs(
+    write_study: Any, grid: str, told: list[str], to_check: bool
+) -> None:
     path = write_study(f'[study]\nbase = "base.toml"\n[study.grid]\n{grid}\n')
     with pytest.raises(InputError) as error:
-        plan_study(load_study(path))
+        plan_study(load_study(path), to_check=to_check)
     for words in told:
         assert words in str(error.value)
+
+
+SEEDS_AND_RATES = """
+[study]
+base = "base.toml"
+seeds = 3
+[study.grid]
+"training.learning_rate" = [0.05, 0.1]
+"data.partition" = [{ kind = "%s" }, { kind = "%s", alpha = 5.0 }]
+"""
+
+
+def test_trials_divide_the_same_data_once(write_study: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And each has the division, hence the trace, that it would have had alone."""
+    from fdsim import prepare
+    from fdsim.studies import shared_divisions
+
+    divided = []
+
+    def divide(scenario: Any) -> Any:
+        divided.append(scenario)
+        return prepare.divide(scenario)
+
+    monkeypatch.setattr(shared_divisions, "divide", divide)
+    plan = plan_study(load_study(write_study(SEEDS_AND_RATES % (("dirichlet",) * 2))))
+    assert len(plan.trials) == 12
+    assert len(divided) == 3 * 2
+    for trial in plan.trials:
+        assert trial.trace_key == prepare.prepare(trial.scenario).trace_key
+
+
+@pytest.mark.parametrize(
+    ("kind", "times"), [("clustered", 2), ("dirichlet", 6)], ids=["any seed will do", "a seed may fail"]
+)
+def test_a_check_divides_for_each_seed_only_where_seeds_decide(
+    write_study: Any, kind: str, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fdsim import prepare
+    from fdsim.studies import shared_divisions
+
+    divided = []
+
+    def divide_to_check(scenario: Any) -> Any:
+        divided.append(scenario)
+        return prepare.divide_to_check(scenario)
+
+    monkeypatch.setattr(shared_divisions, "divide_to_check", divide_to_check)
+    study = SEEDS_AND_RATES % (kind, kind)
+    study = study.replace("alpha = 5.0", "clusters = 2") if kind == "clustered" else study
+    path = write_study(study.replace('kind = "clustered"', 'kind = "clustered", samples_per_client = 3'))
+    checked = plan_study(load_study(path), to_check=True)
+    assert len(divided) == times
+    whole = plan_study(load_study(path))
+    assert [trial.id for trial in checked.trials] == [trial.id for trial in whole.trials]
+
+
+def test_only_the_last_divisions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fdsim.scenario import load_scenario
+    from fdsim.studies import shared_divisions
+
+    monkeypatch.setattr(shared_divisions, "_MOST_KEPT", 2)
+    quick = load_scenario(Path(__file__).parents[2] / "scenarios" / "quickstart.toml")
+    one, two, three = (quick.model_copy(update={"seed": seed}) for seed in (1, 2, 3))
+    divisions = shared_divisions.SharedDivisions()
+    first, second = divisions.of(one), divisions.of(two)
+    assert divisions.of(one) is first
+    divisions.of(three)
+    assert divisions.of(one) is first
+    assert divisions.of(two) is not second
+    monkeypatch.setattr(shared_divisions, "_MOST_ROWS", 10)
+    assert shared_divisions.SharedDivisions().of(one) is not first

@@ -5,16 +5,19 @@ from __future__ import annotations
 import copy
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
 
 from fdsim.catalogue import is_own
 from fdsim.data.datasets import Examples
+from fdsim.data.holdings import Holdings
 from fdsim.errors import RunError
+from fdsim.learning.cohort.dealing import train_dealt
 from fdsim.learning.cohort.evaluate import Evaluator
 from fdsim.learning.cohort.memory import client_bytes, keep_freed_memory
 from fdsim.learning.cohort.plan import CohortSpec, plan_for
@@ -28,6 +31,7 @@ from fdsim.learning.local.samples import Samples
 from fdsim.learning.local.sgd import SgdSettings
 from fdsim.learning.nets.cost import refuse_misfit
 from fdsim.learning.nets.library import Net
+from fdsim.learning.paths.direct_training import DirectTraining
 from fdsim.learning.paths.execution import ExecutionOptions
 from fdsim.learning.paths.loop import LoopTrainer
 from fdsim.learning.paths.stacked import StackedTrainer
@@ -51,7 +55,7 @@ class CohortTrainer:
         self,
         net: Net,
         examples: Examples,
-        indices: tuple[np.ndarray, ...],
+        indices: Sequence[np.ndarray],
         training: Training,
         acceleration: Acceleration,
         seed: int,
@@ -90,9 +94,7 @@ class CohortTrainer:
         self.data_bytes = float(
             examples.train_inputs.nbytes * len(accelerators) + examples.test_inputs.nbytes
         )
-        mix = np.stack(
-            [np.bincount(examples.train_labels[rows], minlength=examples.classes) for rows in indices]
-        )
+        mix = Holdings.of(indices).label_counts(examples.train_labels, examples.classes)
         self._evaluator = Evaluator(
             module.to(self.accelerator),
             test,
@@ -155,6 +157,11 @@ class CohortTrainer:
             steps = np.floor(steps * np.asarray(work_frac, dtype=np.float64) + 1e-9).astype(np.int64)
         # Clients of a chunk finish together as nearly as can be, and the stack sheds them from its end.
         order = np.argsort(-steps, kind="stable")
+        settings = SgdSettings.of(self._training, round_index)
+        if all(_direct(worker, settings) is not None for worker in self._workers):
+            train_part = partial(self._train_part, start, round_index)
+            yield from train_dealt(self._workers, start, clients[order], steps[order], train_part)
+            return
         size = max(1, min(self.plan.stack_size, -(-len(clients) // self.plan.workers)))
         # At most one chunk per worker is trained or waits to be taken, in order: memory stays at that.
         pending: deque[Future[Chunk]] = deque()
@@ -169,6 +176,22 @@ class CohortTrainer:
             )
         while pending:
             yield pending.popleft().result()
+
+    def _train_part(
+        self, start: torch.Tensor, round_index: int, worker: Worker, part: Chunk, steps: np.ndarray
+    ) -> None:
+        """Train clients one by one, and put their results where they belong."""
+        settings = SgdSettings.of(self._training, round_index)
+        batch_size = self._training.batch_size_in(round_index)
+        training = _direct(worker, settings)
+        assert training is not None
+        # Batches are drawn for a few clients that have about as many: each would get as many as the most.
+        for first in range(0, len(steps), self.plan.stack_size):
+            some = part.rows(first, first + self.plan.stack_size)
+            taken = steps[first : first + self.plan.stack_size]
+            batches = self._stream.take(some.clients, taken, round_index=round_index, batch_size=batch_size)
+            training.train_into(some.updates, some.losses, start.detach(), batches, settings)
+        part.losses.masked_fill_(~torch.isfinite(part.updates.sum(dim=1)), float("nan"))
 
     def _train_chunk(
         self,
@@ -227,6 +250,11 @@ class CohortTrainer:
     def named(self, params: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the global model [P] as the net's state dict, on the host."""
         return self._evaluator.named(params)
+
+
+def _direct(worker: Worker, settings: SgdSettings) -> DirectTraining | None:
+    """Return what trains clients one by one in a worker; None where it trains stacks."""
+    return worker.trainer.direct_for(settings) if isinstance(worker.trainer, StackedTrainer) else None
 
 
 def _out_of_memory(worker: Worker, clients: int, error: Exception) -> RunError:

@@ -6,10 +6,12 @@ shuffled at once, and neither the path, the stack size nor the other clients can
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from fdsim.data.holdings import Holdings
 from fdsim.rng import stream_key
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -50,10 +52,9 @@ class Batches:
 class BatchStream:
     """Every client's batches in every round. K clients."""
 
-    def __init__(self, indices: tuple[np.ndarray, ...], seed: int) -> None:
-        self.counts = np.array([len(rows) for rows in indices], dtype=np.int64)
-        self._offsets = np.concatenate([[0], np.cumsum(self.counts)])
-        self._rows = np.concatenate([np.asarray(rows, dtype=np.int64) for rows in indices])
+    def __init__(self, indices: Sequence[np.ndarray], seed: int) -> None:
+        held = Holdings.of(indices)
+        self.counts, self._offsets, self._rows = held.counts, held.starts, held.rows
         keys = [stream_key(seed, "batches", client) & _LOW for client in range(len(indices))]
         self._keys = np.array(keys, dtype=np.uint64)
 

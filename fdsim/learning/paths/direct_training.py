@@ -84,8 +84,21 @@ class DirectTraining:
         self, start: torch.Tensor, batches: Batches, settings: SgdSettings
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return updates [C, P] and each client's mean loss [C]."""
-        steps, clients, batch = batches.rows.shape
+        clients = batches.rows.shape[1]
         updates, losses = start.new_empty(clients, len(start)), start.new_empty(clients)
+        self.train_into(updates, losses, start, batches, settings)
+        return updates, losses
+
+    def train_into(
+        self,
+        updates: torch.Tensor,
+        losses: torch.Tensor,
+        start: torch.Tensor,
+        batches: Batches,
+        settings: SgdSettings,
+    ) -> None:
+        """Put updates [C, P] and each client's mean loss [C] there; both are contiguous."""
+        steps, clients, batch = batches.rows.shape
         levels = self.samples.inputs.dtype == torch.uint8
         task = _Task(clients, steps, batch, len(self.layers), levels, settings.learning_rate)
         call(
@@ -93,7 +106,6 @@ class DirectTraining:
             *(_integers(batches.rows), _integers(batches.sizes)),
             *(start.contiguous(), ctypes.c_int64(len(start)), updates, losses),
         )
-        return updates, losses
 
 
 def _integers(values: np.ndarray) -> torch.Tensor:

@@ -37,9 +37,14 @@ class StackedTrainer(StackLoop):
     def train(
         self, start: torch.Tensor, batches: Batches, settings: SgdSettings
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        if self.direct is not None and settings.plain:
-            return self.direct.train(start, batches, settings)
+        direct = self.direct_for(settings)
+        if direct is not None:
+            return direct.train(start, batches, settings)
         return super().train(start, batches, settings)
+
+    def direct_for(self, settings: SgdSettings) -> DirectTraining | None:
+        """Return what trains clients one by one instead, where it can."""
+        return self.direct if settings.plain else None
 
     def stack(self, start: torch.Tensor, clients: int) -> Leaves:
         return self.net.stack([slot.of(start) for slot in self.layout.slots], clients)
