@@ -15,28 +15,18 @@
 #ifndef _OPENMP
 #include <pthread.h>
 #endif
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 
-#ifndef T
-#define T float
-#endif
+#include "vectors.h"
 
-/* Vectors as in direct_conv.c; a tile takes HIGH × WIDE + WIDE + 1 of the processor's registers. */
-#if defined(__AVX512F__) && !defined(__znver3__) && !defined(__znver4__)
-#define BYTES 64
-#else
-#define BYTES 32
-#endif
-#if defined(__AVX512VL__)
+/* A tile takes HIGH × WIDE + WIDE + 1 of the processor's registers. */
+#if REGISTERS > 16
 #define HIGH 5
 #define WIDE 5
 #else
 #define HIGH 3
 #define WIDE 3
 #endif
-#define LANES ((int64_t)(BYTES / sizeof(T)))
 /* Columns that are multiplied at a time: those of all rows stay in the second-level cache. */
 #define BLOCK 2048
 /* Columns that are read at a time where each row is read once: long runs are what memory is good at. */
@@ -47,18 +37,6 @@
 #define MOST_THREADS 256
 /* Numbers that the sums of all parts may take together. */
 #define MOST_SUMS ((int64_t)1 << 23)
-
-typedef T vec __attribute__((vector_size(BYTES), aligned(sizeof(T)), may_alias));
-#define LOAD(p) (*(const vec *)(p))
-#define STORE(p) (*(vec *)(p))
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 8")
-/* Keeps a vector that is used several times in a register; compilers would rather read it again for each product. */
-#if defined(__x86_64__)
-#define HOLD(a) __asm__("" : "+v"(a))
-#else
-#define HOLD(a) (void)(a)
-#endif
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -195,8 +173,8 @@ INLINE T move_on(const T *row, T *kept, T *moved, int counts, int64_t from, int6
         UNROLL for (int n = 0; n < 4; n++) {
             vec fresh = LOAD(row + k + n * LANES), move = fresh - LOAD(kept + k + n * LANES);
             square[n] += move * move;
-            if (counts) STORE(moved + k + n * LANES) += move;
-            STORE(kept + k + n * LANES) = fresh;
+            if (counts) STORE(moved + k + n * LANES, LOAD(moved + k + n * LANES) + move);
+            STORE(kept + k + n * LANES, fresh);
         }
     T rest = total((square[0] + square[1]) + (square[2] + square[3]));
     for (; k < to; k++) {
