@@ -24,7 +24,7 @@ def trace_speed_alone(devices: int, workers: int) -> TraceSpeed:
     A process inherits the peak of the one that started it, as the system counts; so a shell, which is small, does it.
     """
     through = ["sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-c", PROGRAM, str(devices), str(workers)]
-    environment = worker_environment(threads=1)
+    environment = worker_environment(threads=usable_cores())
     done = subprocess.run(through, stdout=subprocess.PIPE, text=True, check=True, env=environment)
     return TraceSpeed(**json.loads(done.stdout.splitlines()[-1]))
 

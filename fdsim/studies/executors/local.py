@@ -20,6 +20,7 @@ from typing import Any
 from fdsim.distributed.cluster import usable_cores, worker_environment
 from fdsim.errors import InputError
 from fdsim.studies.executors.base import Advanced, Ended, Event, Failed, Started
+from fdsim.studies.executors.forked import Nursery, WorkerProcess, can_fork
 from fdsim.studies.trial import TrialJob
 
 _GRACE_S = 5.0
@@ -31,7 +32,7 @@ class _Worker:
     """A process, its current trial, and what was received of its messages."""
 
     slot: int
-    process: subprocess.Popen[bytes]
+    process: WorkerProcess
     log: Path
     trial: str | None = None
     received: bytes = field(default=b"")
@@ -58,6 +59,10 @@ class LocalExecutor:
         if self._slots < 1:
             raise InputError("workers", f"{self._slots} workers cannot run anything", "give at least 1")
         self._workers: dict[int, _Worker] = {}
+        self._nursery: Nursery | None = None
+        # One worker needs no other to share its imports with. More threads than one a trial are started by the import;
+        # what CUDA makes of a fork is not ours to find out.
+        self._forks = can_fork() and self._slots > 1 and choices.threads_per_run == 1 and not choices.gpus
         self._selector = selectors.DefaultSelector()
         self._happened: list[Event] = []
 
@@ -134,18 +139,30 @@ class LocalExecutor:
         environment = worker_environment(threads=self._choices.threads_per_run)
         if self._choices.gpus:
             environment["CUDA_VISIBLE_DEVICES"] = self._choices.gpus[slot % len(self._choices.gpus)]
-        with open(log, "ab") as errors:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "fdsim.studies.executors.worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env=environment,
-            )
+        process = self._forked(environment, log)
+        if process is None:
+            with open(log, "ab") as errors:
+                process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "fdsim.studies.executors.worker"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    env=environment,
+                )
         worker = self._workers[slot] = _Worker(slot, process, log)
         if process.stdout is not None:
             self._selector.register(process.stdout, selectors.EVENT_READ, worker)
         return worker
+
+    def _forked(self, environment: dict[str, str], log: Path) -> WorkerProcess | None:
+        """Fork a worker; None where that cannot be, now or any more."""
+        if not self._forks:
+            return None
+        if self._nursery is None:
+            self._nursery = Nursery(environment, log)
+        found = self._nursery.fork(log)
+        self._forks = found is not None
+        return found
 
     def _stop(self, workers: list[_Worker]) -> None:
         """Close the workers' input, which ends them; those that do not react are killed."""
@@ -167,6 +184,8 @@ class LocalExecutor:
     ) -> None:
         self._stop(list(self._workers.values()))
         self._selector.close()
+        if self._nursery is not None:
+            self._nursery.close()
 
 
 def _room(choices: LocalChoices) -> int:

@@ -1,7 +1,8 @@
 """A worker process of the local executor: reads trials from standard input, one JSON line each, until it closes.
 
-Trials are run one after another in the same process, so that starting Python and torch is paid for once. What trials
-print goes to the log that is this process's standard error; standard output belongs to the driver.
+It is started by the driver, or forked by a nursery, which has imported everything already. Trials are run one after
+another in the same process, so that starting Python and torch is paid for once. What trials print goes to the log that
+is this process's standard error; standard output belongs to the driver.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, lambda number, frame: _interrupt(stop))
     threading.Thread(target=_listen, args=(jobs, stop), daemon=True).start()
     with suppress(KeyboardInterrupt, BrokenPipeError):
-        _import_ahead()
+        import_ahead()
         while (message := jobs.get()) is not None:
             _work(message, answers)
     _leave()
@@ -56,7 +57,7 @@ def _leave() -> None:
     os._exit(0)
 
 
-def _import_ahead() -> None:
+def import_ahead() -> None:
     """Import what every trial needs; what cannot be imported is told by the trial that fails for it.
 
     The collector of garbage is paused: looking through all of torch for some takes a sixth of the import.
