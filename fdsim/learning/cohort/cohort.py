@@ -17,7 +17,7 @@ from fdsim.catalogue import is_own
 from fdsim.data.datasets import Examples
 from fdsim.data.holdings import Holdings
 from fdsim.errors import RunError
-from fdsim.learning.cohort.dealing import train_dealt
+from fdsim.learning.cohort.dealing import train_dealt, worth_dealing
 from fdsim.learning.cohort.evaluate import Evaluator
 from fdsim.learning.cohort.memory import client_bytes, keep_freed_memory
 from fdsim.learning.cohort.plan import CohortSpec, plan_for
@@ -158,7 +158,8 @@ class CohortTrainer:
         # Clients of a chunk finish together as nearly as can be, and the stack sheds them from its end.
         order = np.argsort(-steps, kind="stable")
         settings = SgdSettings.of(self._training, round_index)
-        if all(_direct(worker, settings) is not None for worker in self._workers):
+        direct = all(_direct(worker, settings) is not None for worker in self._workers)
+        if direct and worth_dealing(self._workers, start):
             train_part = partial(self._train_part, start, round_index)
             yield from train_dealt(self._workers, start, clients[order], steps[order], train_part)
             return

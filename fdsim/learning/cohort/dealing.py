@@ -16,11 +16,19 @@ import torch
 from fdsim.learning.cohort.workers import Worker
 from fdsim.learning.trainer import Chunk
 
-#: The most bytes of updates in a chunk.
-_CHUNK_BYTES = 2**26
+#: The most bytes of updates in a chunk, of which up to three are about: trained, waiting and taken.
+_CHUNK_BYTES = 2**24
+
+#: With fewer clients for each worker a chunk saves nothing, and workers wait for each other.
+_LEAST_EACH = 4
 
 #: Trains the clients of a part of a chunk, which take so many steps each, in a worker, and puts the results there.
 TrainPart = Callable[[Worker, Chunk, np.ndarray], None]
+
+
+def worth_dealing(workers: Sequence[Worker], start: torch.Tensor) -> bool:
+    """Whether a chunk has room for several clients of each worker."""
+    return _chunk_size(start) >= _LEAST_EACH * len(workers)
 
 
 def train_dealt(
@@ -31,7 +39,7 @@ def train_dealt(
     train_part: TrainPart,
 ) -> Iterator[Chunk]:
     """Yield the results of clients that are in order of their steps, so that all workers get about as many."""
-    size = max(1, _CHUNK_BYTES // (start.numel() * start.element_size()))
+    size = max(1, _chunk_size(start))
     pending: deque[tuple[Chunk, list[Future[None]]]] = deque()
     for first in range(0, len(clients), size):
         some = np.arange(first, min(first + size, len(clients)))
@@ -48,6 +56,10 @@ def train_dealt(
             yield _finished(*pending.popleft())
     while pending:
         yield _finished(*pending.popleft())
+
+
+def _chunk_size(start: torch.Tensor) -> int:
+    return _CHUNK_BYTES // (start.numel() * start.element_size())
 
 
 def _blank(start: torch.Tensor, clients: np.ndarray, *, last: bool) -> Chunk:

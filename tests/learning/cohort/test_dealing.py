@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fdsim.learning.cohort import dealing
-from fdsim.learning.cohort.dealing import train_dealt
+from fdsim.learning.cohort.dealing import train_dealt, worth_dealing
 from fdsim.learning.cohort.workers import Worker
 
 CPU = torch.device("cpu")
@@ -66,6 +66,14 @@ def test_memory_is_bounded(monkeypatch):
     others = list(chunks)
     assert [chunk.last for chunk in others] == [False, True]
     assert sorted(np.concatenate([chunk.clients for chunk in [first, *others]])) == list(range(12))
+
+
+def test_large_nets_are_not_dealt(monkeypatch):
+    """Chunks for four clients of each worker would take more memory than stacks do."""
+    workers = [Worker(None, CPU, inline=False) for _ in range(2)]
+    monkeypatch.setattr(dealing, "_CHUNK_BYTES", 8 * START.nbytes)
+    assert worth_dealing(workers, START)
+    assert not worth_dealing(workers, torch.zeros(4))
 
 
 def test_errors_come_through():
