@@ -50,7 +50,7 @@ WORKLOADS = (
     EngineWorkload(
         "depthwise", DepthwiseCnn(), (3, 32, 32), 10, 40, Training(local_epochs=1, batch_size=10), 0.95
     ),
-    EngineWorkload("resnet", ResNet(), (3, 32, 32), 10, 40, Training(local_epochs=1, batch_size=10), 0.95),
+    EngineWorkload("resnet", ResNet(), (3, 32, 32), 10, 40, Training(local_epochs=1, batch_size=10), 1.3),
 )
 
 
