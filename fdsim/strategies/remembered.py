@@ -134,11 +134,13 @@ def compare_and_remember(
     known = age_of(state, clients, cohort.round_index) > 0
     squares, growth = _compared(state, clients, updates, known)
     if "circle" in state:
-        circles = np.arange(len(state["stored_in"]))
-        of_active = state["circle"][cohort.active]
-        count = np.bincount(of_active[of_active >= 0], minlength=len(circles))
-        member = (state["circle"][clients] == circles[:, None]) / np.maximum(count, 1)[:, None]
-        state["incoming"].addmm_(torch.as_tensor(member, dtype=updates.dtype, device=updates.device), updates)
+        of_active, of_clients = state["circle"][cohort.active], state["circle"][clients]
+        circles = np.unique(of_clients[of_clients >= 0])
+        count = (of_active == circles[:, None]).sum(axis=1, keepdims=True)
+        member = torch.as_tensor(
+            (of_clients == circles[:, None]) / count, dtype=updates.dtype, device=updates.device
+        )
+        state["incoming"][torch.as_tensor(circles, device=updates.device)] += member @ updates
     return torch.stack([squares, (growth / len(clients)).expand(len(clients))], dim=1)
 
 
@@ -204,20 +206,19 @@ def _regroup(state: State, clients: np.ndarray) -> None:
     if not state["centre"].size:
         state["centre"] = np.zeros((len(state["stored_in"]), signature.shape[1]))
     centre, members = state["centre"], state["members"]
+    likeness = np.where(members > 0, signature @ centre.T, -np.inf)
+    nearest = np.where(norms[:, 0] > 0, np.maximum(likeness.max(axis=1), 0.0), np.inf)
     for empty in np.flatnonzero(members == 0):
         # The client that is least like any centre becomes a centre of its own.
-        nearest = (
-            (signature @ centre.T).max(axis=1, initial=-1.0) if members.any() else np.zeros(len(clients))
-        )
-        nearest = np.where(norms[:, 0] > 0, nearest, np.inf)
         worst = int(nearest.argmin())
         if nearest[worst] > 0.99:
             break
         centre[empty], members[empty] = signature[worst], 1.0
-    likeness = np.where(members > 0, signature @ centre.T, -np.inf)
+        likeness[:, empty] = signature @ centre[empty]
+        nearest = np.maximum(nearest, likeness[:, empty])
     chosen = likeness.argmax(axis=1)
     state["circle"][clients] = np.where(norms[:, 0] > 0, chosen, state["circle"][clients])
-    for circle in np.unique(chosen):
-        mine = chosen == circle
-        members[circle] += mine.sum()
-        centre[circle] += (signature[mine] - centre[circle]).sum(axis=0) / members[circle]
+    joined = chosen[:, None] == np.arange(len(members))
+    members += joined.sum(axis=0)
+    moved = joined.T @ signature - joined.sum(axis=0)[:, None] * centre
+    centre += moved / np.maximum(members, 1.0)[:, None]
