@@ -102,7 +102,7 @@ class FdmsMemory(Strategy):
     memory: Literal["auto", "each", "half", "circles"] = Field(
         "auto",
         description="What is remembered: each client's last update, the same in 16 bits, one per circle of "
-        "friends, or the first of these that max_memory_gb allows.",
+        "friends (32 to 256 circles), or the first of these that max_memory_gb allows.",
     )
     max_memory_gb: float = Field(4.0, gt=0, description="The most memory the stored updates may take, GB.")
     window: int = Field(10, ge=1, description="Meetings remembered; older ones fade beyond that many.")
@@ -147,7 +147,7 @@ class FdmsMemory(Strategy):
 
     def start(self, federation: Federation) -> State:
         form = affordable_form(self.label, federation, self.memory, self.max_memory_gb)
-        state = blank_remembered(federation, form) | blank_returns(federation.clients)
+        state = blank_remembered(federation, form, self.max_memory_gb) | blank_returns(federation.clients)
         state |= blank_drift() | blank_steps(federation)
         meet = self.friends == "meetings" or (self.friends == "auto" and federation.clients <= MEETINGS_UP_TO)
         if meet:

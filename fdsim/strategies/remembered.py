@@ -20,17 +20,18 @@ if TYPE_CHECKING:
     import torch
 
 Form = Literal["each", "half", "circles"]
-#: Circles that are looked for: more than there are does little harm, since each then holds part of a circle.
-CIRCLES = 32
+#: Fewest and most circles that are looked for. More than there are does no harm, since each then holds part of one;
+#: fewer does, since those who are not alike then share a memory.
+FEWEST_CIRCLES, MOST_CIRCLES = 32, 256
 #: Numbers of remembered updates that are copied at a time.
 _COPIED = 2**20
 
 
 def needed_gb(federation: Federation, form: Form) -> float:
-    """Return what a form of memory takes, GB."""
+    """Return what a form of memory takes at least, GB."""
     row_gb: float = federation.parameters * federation.dtype.itemsize / 1e9
     if form == "circles":
-        return 2 * min(CIRCLES, federation.clients) * row_gb
+        return 2 * min(FEWEST_CIRCLES, federation.clients) * row_gb
     return federation.clients * (row_gb if form == "each" else 2 * federation.parameters / 1e9)
 
 
@@ -48,11 +49,19 @@ def affordable_form(place: str, federation: Federation, wish: str, max_memory_gb
     )
 
 
-def blank_remembered(federation: Federation, form: Form) -> State:
+def affordable_circles(federation: Federation, max_memory_gb: float) -> int:
+    """Return how many circles are looked for: as many as fit, between the fewest and the most."""
+    each_gb = 2 * federation.parameters * federation.dtype.itemsize / 1e9
+    fit = min(int(max_memory_gb / each_gb), MOST_CIRCLES)
+    return min(max(fit, FEWEST_CIRCLES), federation.clients)
+
+
+def blank_remembered(federation: Federation, form: Form, max_memory_gb: float) -> State:
     """Make a memory before anything was sent."""
     import torch
 
-    rows = min(CIRCLES, federation.clients) if form == "circles" else federation.clients
+    circles = form == "circles"
+    rows = affordable_circles(federation, max_memory_gb) if circles else federation.clients
     kind = torch.bfloat16 if form == "half" else federation.dtype
     shape = (rows, federation.parameters)
     state: State = {
@@ -61,7 +70,7 @@ def blank_remembered(federation: Federation, form: Form) -> State:
         "moved": torch.zeros(federation.parameters, dtype=federation.dtype, device=federation.accelerator),
         "direct": federation.direct,
     }
-    if form == "circles":
+    if circles:
         state |= {
             "incoming": torch.zeros(shape, dtype=kind, device=federation.accelerator),
             "circle": np.full(federation.clients, -1, dtype=np.int32),

@@ -12,7 +12,13 @@ from fdsim.learning.engine import begin, learn
 from fdsim.strategies import remembered
 from fdsim.strategies.base import Federation
 from fdsim.strategies.fdms_memory import FdmsMemory
-from fdsim.strategies.remembered import affordable_form, blank_remembered, needed_gb, recalled_sum
+from fdsim.strategies.remembered import (
+    affordable_circles,
+    affordable_form,
+    blank_remembered,
+    needed_gb,
+    recalled_sum,
+)
 from tests.strategies.worlds import QuadraticTrainer, clustered_targets, random_trace, task_on
 
 
@@ -33,6 +39,13 @@ def test_the_form_is_the_first_that_fits() -> None:
         FdmsMemory(memory="each", max_memory_gb=3.0).check(large)
 
 
+def test_as_many_circles_as_fit_within_bounds() -> None:
+    large = federation(10_000, 100_000)  # 0.8 MB a circle
+    assert [affordable_circles(large, limit_gb) for limit_gb in (0.0256, 0.1, 4.0)] == [32, 125, 256]
+    assert affordable_circles(federation(20, 100_000), 4.0) == 20
+    assert blank_remembered(large, "circles", 0.1)["memory"].shape == (125, 100_000)
+
+
 def test_half_precision_costs_a_thousandth() -> None:
     trainer = QuadraticTrainer(clustered_targets(8, 2, 30), noise=0.3)
     ends = {}
@@ -50,7 +63,7 @@ def test_half_precision_costs_a_thousandth() -> None:
 def test_a_sum_over_few_clients_is_the_same_however_many_are_copied_at_once(
     at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state = blank_remembered(federation(50, 10), "each")
+    state = blank_remembered(federation(50, 10), "each", 1.0)
     state["memory"].copy_(torch.randn(50, 10, generator=torch.Generator().manual_seed(0)))
     clients, factors = np.array([3, 41, 7, 3, 20]), np.array([0.5, -1.0, 2.0, 0.25, 0.0])
     monkeypatch.setattr(remembered, "_COPIED", at_once)
@@ -60,11 +73,17 @@ def test_a_sum_over_few_clients_is_the_same_however_many_are_copied_at_once(
     torch.testing.assert_close(found, expected)
 
 
-def test_circles_are_circles_of_friends_and_hold_the_mean_of_who_came_last() -> None:
-    clients, clusters = 120, 4
+@pytest.mark.parametrize(
+    ("clusters", "clients", "limit_gb", "circles"),
+    [(4, 120, 1.03e-4, 32), (50, 300, 4.0, 256)],
+    ids=["few clusters, few circles", "more clusters than the fewest circles"],
+)
+def test_circles_are_circles_of_friends_and_hold_the_mean_of_who_came_last(
+    clusters: int, clients: int, limit_gb: float, circles: int
+) -> None:
     trainer = QuadraticTrainer(clustered_targets(clients, clusters, 200, spread=0.3), noise=0.3)
     task = task_on(trainer, rounds=30, clusters=clusters)
-    strategy = FdmsMemory(memory="circles", friends="signatures")
+    strategy = FdmsMemory(memory="circles", friends="signatures", max_memory_gb=limit_gb)
     learner = begin(strategy, task)
     trace = random_trace(clients, 30, alpha=0.7, seed=2)
     rounds = learn(strategy, task, trace, learner)
@@ -84,7 +103,7 @@ def test_circles_are_circles_of_friends_and_hold_the_mean_of_who_came_last() -> 
         members = active[circle[active] == c]
         mean = np.mean([trainer._update(before, int(k), 29) for k in members], axis=0)
         np.testing.assert_allclose(state["memory"][int(c)].numpy(), mean, atol=1e-12)
-    assert state["memory"].shape == (32, 200)
+    assert state["memory"].shape == (circles, 200)
 
 
 @pytest.mark.skipif(update_kernel.kernel() is None, reason="there is no C compiler")
